@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz mutants gpu-check gpu-dry-run clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
@@ -69,7 +69,7 @@ docs: $(STAMP)
 
 # Hundreds of kills and full disks; nothing may be lost.
 faults: $(STAMP)
-	$(BIN)/python -m tests.faults --rounds 300
+	CROSSTRAIN_TEST_ALL=1 CROSSTRAIN_FAULTS=23 $(BIN)/python -m pytest -q tests/faults/test_faults.py
 
 # Everything that needs a GPU, into build/gpu-check.md. Exit code 3 of the command: this machine has none, and XLA's CPU client
 # stands in for it.
@@ -87,12 +87,9 @@ dist:
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants --workers $(WORKERS)
 
+# Golden scripts with lines changed, new ones on every run; the smallest that breaks an oracle is shown.
 fuzz: $(STAMP)
-	$(BIN)/python -m tests.fuzz --minutes 30
-
-# No golden case may be a false alarm in 20 runs.
-verify-soak: $(STAMP)
-	$(BIN)/python -m tests.verify.table --repeat 20
+	CROSSTRAIN_FUZZ=5000 $(BIN)/python -m pytest -q tests/fuzz
 
 # Ratios of the runtime to its peers, of conversions to those by hand, of the tool to other tools, and its growth.
 bench: $(STAMP)

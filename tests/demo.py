@@ -44,15 +44,9 @@ def run(title: str, *command: str) -> str:
     return "".join(lines)
 
 
-def accuracy(output: str) -> str:
-    found = re.findall(r"Test accuracy: ([\d.]+%)", output)
-    return found[-1] if found else "not printed"
-
-
-def verdict(output: str) -> str:
-    """Of two processes that share each batch."""
-    found = re.search(r"^2 processes +(\w+)", output, re.MULTILINE)
-    return found[1] if found else "not found"
+def found(pattern: str, output: str) -> str:
+    """What the last line of this form shows."""
+    return (re.findall(pattern, output, re.MULTILINE) or ["not found"])[-1]
 
 
 def main() -> None:
@@ -66,8 +60,9 @@ def main() -> None:
     run("migrate train.py --write", migrate, "train.py", "--write")
     launch = "crosstrain launch --cpu --num-processes 2 train.py"
     migrated = run(launch, str(Path(sys.executable).parent / "crosstrain"), *launch.split()[1:])
-    found = {"plain": accuracy(plain), "migrated": accuracy(migrated), "verdict": f"`{verdict(proof)}`"}
-    print(END.format(root=ROOT, **found))
+    verdict = found(r"^2 processes +(\w+)", proof)  # of two processes that share each batch
+    before, after = (found(r"Test accuracy: ([\d.]+%)", output) for output in (plain, migrated))
+    print(END.format(root=ROOT, plain=before, migrated=after, verdict=f"`{verdict}`"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-PartialState(group_of_one=True)
 
 
 def any_free_port():
@@ -121,6 +120,7 @@ if __name__ == "__main__":
     parser.add_argument("--images", default=1500, type=int)
     args = parser.parse_args()
 
+    PartialState(group_of_one=True)
     os.environ["MASTER_PORT"] = str(any_free_port())
     n_gpus = PartialState().num_processes
     if n_gpus > 1:

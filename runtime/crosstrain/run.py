@@ -99,6 +99,8 @@ class Run:
                 self._comm = self._on_the_host(self._comm)
             elif index is not None:
                 self._use(self._comm, index)
+            if timeout is not None:  # a PartialState may have started the group, which knows of no time-out
+                self._comm.wait_up_to(timeout)
             if group_of_one:
                 self._comm.start_group_of_one()
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):

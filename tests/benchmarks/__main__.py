@@ -18,7 +18,7 @@ from tests.benchmarks.workloads import MARK
 from tests.support.ranks import free_port
 
 ALONE = ("imports", "steps", "loaders", "schedulers", "checkpoints")
-TWO = ("steps", "loaders", "evaluations", "passes", "gathers", "floors")
+TWO = ("steps", "loaders", "evaluations", "passes", "gathers")
 
 # What DESIGN.md promises: (processes, workload) -> (quantity, limit).
 TARGETS = {

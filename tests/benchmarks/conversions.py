@@ -2,35 +2,28 @@
 
 `by_hand` holds what somebody who knows Accelerate would change in ten of the golden scripts; the tool's conversions are
 `golden/*/after.py`. Both run on crosstrain, in turns. What they say is the same in every turn, so it is counted in the
-first one; times are medians. With ``--accelerate`` the hand's also runs on Accelerate (what its gradients say is not
-counted there, because DDP talks below Python).
+first one; times are medians.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import crosstrain
 import tomllib
 
-from tests.benchmarks.peers import environment
 from tests.benchmarks.talk import Talk, listen_to
 from tests.support.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
 BY_HAND = Path(__file__).with_name("by_hand")
 LIMIT = 1.05
-SOURCES = (str(ROOT), str(Path(crosstrain.__file__).parents[1]))
 
 # How each script says how many epochs it trains, in its text or on its command line.
 EPOCHS = 10
@@ -46,14 +39,6 @@ UNITS = {
     "evaluation": ("evaluations", "evaluation"),
     "a whole run": ("", "run"),
 }
-
-
-@dataclass(frozen=True)
-class Version:
-    """A script in one of its conversions. text: its source."""
-
-    name: str
-    text: str
 
 
 def longer(text: str) -> str:
@@ -78,22 +63,17 @@ def converted_by_hand(case: str) -> str:
         return script.read_text(encoding="utf-8")
 
 
-def versions(case: str, accelerate: bool = False) -> Iterator[Version]:
-    by_hand = longer(converted_by_hand(case))
-    yield Version("hand", by_hand)
+def versions(case: str) -> dict[str, str]:
+    """The texts of a script's conversions."""
     after = (ROOT / "golden" / case / "after.py").read_text(encoding="utf-8")
-    yield Version("tool", longer(after))
-    if accelerate:
-        yield Version(
-            "hand on accelerate", by_hand.replace("from crosstrain import", "from accelerate import")
-        )
+    return {"hand": longer(converted_by_hand(case)), "tool": longer(after)}
 
 
-def run(version: Version, options: list[str]) -> Talk | str:
+def run(text: str, options: list[str]) -> Talk | str:
     """Two ranks, forked from a process that has torch loaded; rank 0's counts, or the last line of what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
-        script.write_text(version.text, encoding="utf-8")
+        script.write_text(text, encoding="utf-8")
         try:
             ranks: list[Talk] = run_ranks(
                 listen_to, 2, str(script), options, env={"ACCELERATE_USE_CPU": "true"}
@@ -134,9 +114,6 @@ def row(case: str, phase: str, runs: dict[str, list[Talk]]) -> str:
             statistics.median(pairs) if pairs else None,
         ),
     ]
-    peer = runs.get("hand on accelerate", [])
-    against = [a / b for a, b in zip(seconds(tool), seconds(peer), strict=False) if b]
-    shown.append(f"{statistics.median(against):.2f}" if against else "-")
     return f"| {' | '.join(shown)} |"
 
 
@@ -144,24 +121,24 @@ def table(phase: str, runs: dict[str, dict[str, list[Talk]]]) -> str:
     unit = UNITS[phase][1]
     head = (
         f"| {phase} | collectives, by hand | tool | ratio | bytes, by hand | tool | ratio "
-        f"| ms a {unit}, by hand | tool | ratio | ratio to accelerate |\n|---|{'---:|' * 10}"
+        f"| ms a {unit}, by hand | tool | ratio |\n|---|{'---:|' * 9}"
     )
     return "\n".join([head, *(row(case, phase, each) for case, each in runs.items())])
 
 
-def measure(cases: list[str], turns: int, accelerate: bool) -> dict[str, dict[str, list[Talk]]]:
+def measure(cases: list[str], turns: int) -> dict[str, dict[str, list[Talk]]]:
     """What each version of each case says and takes; a case that fails is told and left out."""
     found: dict[str, dict[str, list[Talk]]] = {}
     failed: set[str] = set()
     for turn in range(turns):
         for case in (one for one in cases if one not in failed):
-            for version in versions(case, accelerate):
-                talk = run(version, arguments(case))
+            for name, text in versions(case).items():
+                talk = run(text, arguments(case))
                 if isinstance(talk, Talk):
-                    found.setdefault(case, {}).setdefault(version.name, []).append(talk)
-                elif version.name in ("hand", "tool"):
+                    found.setdefault(case, {}).setdefault(name, []).append(talk)
+                else:
                     failed.add(case)
-                    print(f"not measured: {case}, {version.name}: {talk}", file=sys.stderr)
+                    print(f"not measured: {case}, {name}: {talk}", file=sys.stderr)
         print(f"turn {turn + 1} of {turns}", file=sys.stderr, flush=True)
     return {case: runs for case, runs in found.items() if case not in failed}
 
@@ -171,35 +148,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(known)} [all]")
     parser.add_argument("--turns", type=int, default=5, help="how often each is timed [%(default)s]")
-    parser.add_argument("--accelerate", action="store_true", help="also run the hand's on Accelerate")
-    default = Path(tempfile.gettempdir()) / "crosstrain-benchmark"
-    parser.add_argument(
-        "--keep", type=Path, default=default, help="where the peers are installed [%(default)s]"
-    )
     options = parser.parse_args()
     unknown = [case for case in options.cases if case not in known]
     if unknown:
         parser.error(f"unknown case {unknown[0]!r}; choose from {', '.join(known)}")
-    if options.accelerate and Path(sys.prefix).resolve() != options.keep.resolve():
-        sys.exit(_with_peers(options.keep))
-    runs = measure(options.cases or known, options.turns, options.accelerate)
+    runs = measure(options.cases or known, options.turns)
     print(
         f"The tool's conversions beside those by hand, two processes, gloo, of one optimizer step and one evaluation; "
         f"times are medians of {options.turns} turns; a ratio of {LIMIT} is wanted."
     )
     for phase in UNITS:
         print(f"\n{table(phase, runs)}")
-
-
-def _with_peers(folder: Path) -> int:
-    """The same again, by the interpreter that has Accelerate."""
-    python, missing = environment(folder)
-    if "accelerate" in missing:
-        print(f"not measured: accelerate: {missing['accelerate']}", file=sys.stderr)
-        return 1
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(SOURCES)}
-    command = [str(python), "-m", "tests.benchmarks.conversions", *sys.argv[1:]]
-    return subprocess.run(command, env=env, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -69,7 +68,3 @@ def say_versions(python: Path) -> str:
     return subprocess.run(
         [str(python), "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
-
-
-if __name__ == "__main__":
-    print(environment(Path(sys.argv[1])))

@@ -26,16 +26,6 @@ from pathlib import Path
 from tests.corpora.everything import comments
 
 ROOT = Path(__file__).resolve().parents[2]
-Command = Callable[[Path, Path], list[str]]  # (the tool's program, the tree) -> what to run
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A tool, how it is called, and the package that it comes from (none: this project)."""
-
-    name: str
-    command: Command
-    package: str = ""
 
 
 @dataclass
@@ -55,37 +45,30 @@ def _files(tree: Path) -> list[Path]:
     return sorted(tree.rglob("*.py"))
 
 
-TOOLS = (
-    Tool("migrate", lambda program, tree: [str(program), "--write", "--no-cache", "--no-diff", str(tree)]),
-    Tool(
-        "pyupgrade",
-        lambda program, tree: [str(program), "--py310-plus", *map(str, _files(tree))],
-        "pyupgrade==3.22.*",
-    ),
-    Tool(
-        "paconvert",
-        lambda program, tree: [str(program), "-i", str(tree), "-o", str(tree.with_name("out"))],
-        "paconvert==3.3.*",
-    ),
-    Tool("fixit", lambda program, tree: [str(program), "fix", "--automatic", str(tree)], "fixit==2.2.*"),
-    Tool("torchfix", lambda program, tree: [str(program), "--fix", "-j2", str(tree)], "torchfix==0.7.*"),
-)
+# Tools by the package that they come from (none: this project), and their arguments for a tree.
+TOOLS: dict[str, tuple[str, Callable[[Path], list[str]]]] = {
+    "migrate": ("", lambda tree: ["--write", "--no-cache", "--no-diff", str(tree)]),
+    "pyupgrade": ("pyupgrade==3.22.*", lambda tree: ["--py310-plus", *map(str, _files(tree))]),
+    "paconvert": ("paconvert==3.3.*", lambda tree: ["-i", str(tree), "-o", str(tree.with_name("out"))]),
+    "fixit": ("fixit==2.2.*", lambda tree: ["fix", "--automatic", str(tree)]),
+    "torchfix": ("torchfix==0.7.*", lambda tree: ["--fix", "-j2", str(tree)]),
+}
 
 
-def program(tool: Tool, keep: Path) -> Path | str:
+def program(name: str, keep: Path) -> Path | str:
     """Where the tool's program is, in an environment of its own under `keep`; or why it is not there."""
-    if not tool.package:
-        return Path(sys.executable).parent / tool.name
-    folder = keep / tool.name
-    found = folder / "bin" / tool.name
-    if found.exists():
-        return found
-    venv.EnvBuilder(with_pip=True).create(folder)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", tool.package]
-    env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(pip, capture_output=True, text=True, env=env, check=False)
-    if done.returncode:
-        return f"pip install {tool.package}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+    package, _ = TOOLS[name]
+    if not package:
+        return Path(sys.executable).parent / name
+    folder = keep / name
+    found = folder / "bin" / name
+    if not found.exists():
+        venv.EnvBuilder(with_pip=True).create(folder)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
+        env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        done = subprocess.run(pip, capture_output=True, text=True, env=env, check=False)
+        if done.returncode:
+            return f"pip install {package}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
     return found
 
 
@@ -127,31 +110,31 @@ def _parses(text: str) -> bool:
     return True
 
 
-def measure(tool: Tool, found: Path, tree: Path, into: Measured, last: bool) -> None:
+def measure(name: str, found: Path, tree: Path, into: Measured, last: bool) -> None:
     """One turn of one tool on a fresh copy; in the last turn the result is judged, too."""
-    with tempfile.TemporaryDirectory() as name:
-        copy = Path(name).resolve() / "tree"
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder).resolve() / "tree"
         shutil.copytree(tree, copy, ignore=shutil.ignore_patterns(".git", "__pycache__"))
+        command = [str(found), *TOOLS[name][1](copy)]
         before = texts(copy)
-        seconds, processor, megabytes = run(tool.command(found, copy), copy.parent)
+        seconds, processor, megabytes = run(command, copy.parent)
         into.seconds.append(seconds)
         into.processor.append(processor)
         into.megabytes = max(into.megabytes, megabytes)
-        if not last:
-            return
-        out = copy.with_name("out")
-        written = next(out.iterdir(), out) if (out / copy.name).is_dir() else out
-        result = written if out.exists() else copy
-        after = texts(result)
-        if result is not copy:
-            shutil.rmtree(copy)
-            result.rename(copy)
-            shutil.rmtree(out, ignore_errors=True)
-        run(tool.command(found, copy), copy.parent)
-        again = texts(
-            next(out.iterdir(), out) if (out / copy.name).is_dir() else out if out.exists() else copy
-        )
-        judge(into, before, after, again)
+        if last:
+            after = texts(_settled(copy))
+            run(command, copy.parent)
+            judge(into, before, after, texts(_settled(copy)))
+
+
+def _settled(copy: Path) -> Path:
+    """The tree with its result, also where a tool has written it beside the tree."""
+    out = copy.with_name("out")
+    if out.exists():
+        shutil.rmtree(copy)
+        (out / copy.name if (out / copy.name).is_dir() else out).rename(copy)
+        shutil.rmtree(out, ignore_errors=True)
+    return copy
 
 
 def table(results: dict[str, Measured], lines: int) -> str:
@@ -174,23 +157,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tree", nargs="?", type=Path, default=ROOT / "golden")
     parser.add_argument("--rounds", type=int, default=3)
-    names = [tool.name for tool in TOOLS]
-    parser.add_argument("--only", nargs="+", default=names, choices=names, help="tools [all]")
+    parser.add_argument("--only", nargs="+", default=[*TOOLS], choices=[*TOOLS], help="tools [all]")
     default = Path(tempfile.gettempdir()) / "crosstrain-tools"
     parser.add_argument(
         "--keep", type=Path, default=default, help="where the tools are installed [%(default)s]"
     )
     options = parser.parse_args()
-    found = {tool: program(tool, options.keep) for tool in TOOLS if tool.name in {"migrate", *options.only}}
-    for tool, where in found.items():
-        if isinstance(where, str):
-            print(f"not measured: {tool.name}: {where}")
-    usable = [(tool, where) for tool, where in found.items() if isinstance(where, Path)]
-    results = {tool.name: Measured() for tool, _ in usable}
+    usable: dict[str, Path] = {}
+    for name in (name for name in TOOLS if name in {"migrate", *options.only}):
+        where = program(name, options.keep)
+        if isinstance(where, Path):
+            usable[name] = where
+        else:
+            print(f"not measured: {name}: {where}")
+    results = {name: Measured() for name in usable}
     for turn in range(options.rounds):
         shift = turn % len(usable)
-        for tool, where in usable[shift:] + usable[:shift]:
-            measure(tool, where, options.tree, results[tool.name], last=turn == options.rounds - 1)
+        for name in [*usable][shift:] + [*usable][:shift]:
+            measure(name, usable[name], options.tree, results[name], last=turn == options.rounds - 1)
     before = texts(options.tree)
     lines = sum(text.count("\n") for text in before.values())
     print(f"{len(before)} files, {lines:,} lines; medians of {options.rounds} runs in turns\n")

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from crosstrain.comm.frames import FRAME
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.window import Gradients
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak
-from tests.benchmarks.subjects import Crosstrain, gather_single, installed, task
+from tests.benchmarks.subjects import Crosstrain, installed, task
 
 ROWS, BATCH, WIDTH = 16384, 32, 16
 REPLICAS = 256
@@ -100,18 +99,6 @@ def passes() -> list[Result]:
     data = TensorDataset(torch.randn(BATCH * dist.get_world_size(), WIDTH))
     loaders = {s.name: _pass(s.loader(DataLoader(data, batch_size=BATCH))) for s in installed()}
     return interleaved("a pass of one batch", loaders, inner=20, rounds=101)
-
-
-def floors() -> list[Result]:
-    """What the backend itself takes here: one scatter of a batch, and one all_gather of a small message."""
-    batch = torch.zeros(BATCH, WIDTH)
-    parts = [batch.clone() for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
-    small = torch.zeros(FRAME, dtype=torch.uint8)
-    out = small.new_empty(dist.get_world_size() * len(small))
-    return [
-        *interleaved("floor: a gloo scatter", {"torch": lambda: dist.scatter(batch, parts)}, inner=100),
-        *interleaved("floor: a gloo all_gather", {"torch": lambda: gather_single(out, small)}, inner=100),
-    ]
 
 
 def schedulers() -> list[Result]:
@@ -237,7 +224,6 @@ WORKLOADS: dict[str, Callable[[], list[Result]]] = {
     "loaders": loaders,
     "evaluations": evaluations,
     "passes": passes,
-    "floors": floors,
     "gathers": gathers,
     "schedulers": schedulers,
     "imports": imports,

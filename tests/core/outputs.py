@@ -87,9 +87,7 @@ def _after(lines: list[str]) -> list[str]:
         if mark == "*":
             after.append(text[: len(text) - len(text.lstrip())] + GUARD)
         if mark == "~":
-            text = re.sub(
-                r"print\(|torch\.save\(", lambda found: f"accelerator.{found[0][-6:]}", text, count=1
-            )
+            text = re.sub(r"\b(?:torch\.)?(print|save)\(", r"accelerator.\1(", text, count=1)
         if mark != "-":
             after.append(f"    {text}" if mark in ("*", ".") else text)
     return after

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from .converting import conversion, converted
+from .converting import conversion
 from .projects import convert, train, write
 from .support import Trap, cases, check
 
@@ -46,7 +46,50 @@ LINES = (
     "for x, y in loader:",
     "accelerator.backward(loss)",
 )
+IN_A_CLASS = """
+class Attack:
+    def attack(self, model, x, y):
+        return self.search(model, x, y)
+
+    def search(self, model, x, y):
+        code = torch.zeros_like(x, requires_grad=True)
+        search = torch.optim.SGD([code], lr=1)
+        rate = torch.optim.lr_scheduler.CosineAnnealingLR(RATED, 3)
+        for _ in range(3):
+            worst = -F.cross_entropy(model(x + code), y, reduction="sum")
+            search.zero_grad()
+            worst.backward()
+            search.step()
+            rate.step()
+        return code.detach()
+
+def test(model, attacker):
+    return sum(model(x + attacker.attack(model, x, y)).sum() for x, y in DataLoader(test_data, batch_size=4))
+
+def train(model, loader, attacker):
+    for x, y in loader:
+        <step F.cross_entropy(model(x + attacker.attack(model, x, y)), y)>
+
+<model>
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+loader = DataLoader(data, batch_size=4)
+for epoch in range(2):
+    train(model, loader, Attack())
+    test(model, Attack())
+    schedule.step()
+"""
 TRAPS = [
+    Trap(
+        "an attack behind a method that chooses it, whose optimizer has a schedule",
+        IN_A_CLASS.replace("RATED", "search"),
+        LINES[:1],
+        ("accelerator.backward(worst)", 'loss_reduction="sum"'),
+    ),
+    Trap(
+        "and one that steps by what was made elsewhere",
+        IN_A_CLASS.replace("RATED", "schedule.optimizer"),
+        ("accelerator.backward(worst)",),
+    ),
     Trap(
         "an attack within the training step",
         PERTURBED + TRAIN.replace("CALL", "perturbed"),
@@ -76,23 +119,6 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
     *cases("""
-== weights that a function makes and a step outside of it trains no others beside
-def fit(loader):
-    weights = torch.zeros(4)
-    weights.requires_grad_()
-    optimizer = torch.optim.SGD([weights], lr=0.1)
-    for x, y in loader:
-        <step loss = F.mse_loss(x @ weights, y)>
-    return weights
-
-model = nn.Linear(4, 1)
-outer = torch.optim.SGD(model.parameters(), lr=0.1)
-fit(DataLoader(data, batch_size=4))
-for x, y in DataLoader(data, batch_size=4):
-    outer.zero_grad()
-    F.mse_loss(model(x), y).backward()
-    outer.step()
--> accelerator.backward(loss)
 """),
 ]
 
@@ -206,36 +232,3 @@ for x, y in DataLoader([], 8):
     said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]
     assert (f"with Accelerator().no_sync({found}):" in done.text) is bool(found)
     assert bool(said) is not bool(found)
-
-
-def test_gradients_that_the_caller_steps_by_are_trained() -> None:
-    text = """
-<torch>
-
-def noisy(model, x):
-    noise = torch.zeros_like(x)
-    noise.requires_grad_()
-    model(x + noise).mean().backward()
-    return noise.grad
-
-model = torch.nn.Linear(2, 1)
-other = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-first = torch.optim.SGD(other.parameters(), lr=0.1)
-loader = DataLoader(torch.randn(8, 2), batch_size=2)
-warm_up = DataLoader(torch.randn(8, 2), batch_size=2)
-def start():
-    for x in warm_up:
-        other(x).mean().backward()
-        first.step()
-def train():
-    for x in loader:
-        optimizer.zero_grad()
-        noisy(model, x)
-        optimizer.step()
-start()
-train()
-"""
-    after = converted(text)
-    assert after.count("accelerator.backward(") == 2
-    assert "loader" in after.split("accelerator.prepare(")[1]

@@ -25,38 +25,6 @@ from torch.utils.data import DataLoader
 """
 
 
-UNPACK = (
-    HEAD
-    + """
-def unpack(path, source):
-    rows = open(source, "rb").read()
-    pickle.dump(rows, open(path, "wb"))
-
-def load(folder):
-    path = folder + "/rows.pkl"
-    if not os.path.exists(path):
-        {call}
-    return pickle.load(open(path, "rb"))
-
-def main():
-    rows = load("data")
-"""
-    + TRAIN.format(rows="rows")
-    + "\nmain()\n"
-)
-
-
-def test_what_a_helper_unpacks_is_there_before_the_others_read_it() -> None:
-    after = converted(UNPACK.format(call='unpack(path, folder + "/rows.bin")'))
-    assert "main_process_first():" in after
-    assert "if accelerator.is_main_process" not in after
-
-
-def test_a_helper_that_writes_nothing_is_every_process_s() -> None:
-    after = converted(UNPACK.format(call="print(path)"))
-    assert "main_process_first" not in after
-
-
 GROUP = (
     HEAD
     + """

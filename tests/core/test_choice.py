@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpora.command_line import device
-
 from .converting import converted, notes
 from .filling import filled
 from .projects import convert, train, write
@@ -145,46 +143,6 @@ def test_an_option_that_is_no_device_is_left() -> None:
     assert "accelerator = Accelerator()" in converted(text)
 
 
-CONFIGURED = """<torch>
-
-device = "cuda"
-backend = "nccl"
-exec(open("settings.py").read())
-<model torch.nn.Linear(4, 2).to(device)>
-<loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
-"""
-
-
-def test_a_configuration_that_is_executed_chooses_the_device() -> None:
-    after = converted(CONFIGURED)
-    made = "accelerator = Accelerator(device=device)\ndevice = accelerator.device.type\n"
-    assert f'exec(open("settings.py").read())\n{made}' in after
-    assert 'backend = "nccl"\n' in after  # `--backend=gloo` asks whether there is one
-
-
-@pytest.mark.parametrize("given", [[], ["device=cpu"], ["rate=0.5"]])
-def test_settings_that_are_executed_one_by_one_mean_what_they_meant(given: list[str], tmp_path: Path) -> None:
-    loop = """keys = [name for name, value in globals().items() if isinstance(value, str | float)]
-for argument in sys.argv[1:]:
-    key, value = argument.split("=")
-    assert key in keys, key
-    exec(f"{key} = {value!r}" if isinstance(globals()[key], str) else f"{key} = {value}")
-"""
-    before = CONFIGURED.replace('exec(open("settings.py").read())\n', loop).replace(
-        'device = "cuda"', 'rate = 0.1\ndevice = "cuda" if torch.cuda.is_available() else "cpu"'
-    )
-    before = f"import sys\n{filled(before)}".replace("lr=0.1", "lr=rate")
-    (tmp_path / "before.py").write_text(before)
-    (tmp_path / "after.py").write_text(converted(before))
-    told = [device(tmp_path / f"{name}.py", given) for name in ("before", "after")]
-    assert told == ["cpu" if "device=cpu" in given else "cuda"] * 2
-
-
-def test_a_device_without_such_a_configuration_is_the_accelerators() -> None:
-    after = converted(CONFIGURED.replace('exec(open("settings.py").read())\n', ""))
-    assert "accelerator = Accelerator()\n" in after
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -218,19 +176,6 @@ def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str
         filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ", 1)
     )
     assert f"accelerator = {made}\n" in converted(text)
-
-
-@pytest.mark.parametrize("guarded", [True, False])
-def test_a_function_inside_the_guard_has_the_accelerator_of_the_guard(guarded: bool) -> None:
-    helper = 'def report(loss):\n    torch.save({"loss": loss.item()}, "last")\n'
-    start = 'if __name__ == "__main__":\n'
-    imports, _, body = filled(TRAINING).format(choice="", inside="report(y)").partition("\n\n")
-    imports += "\n"
-    inner = body.replace("for x, y", helper + "for x, y") if guarded else body
-    text = imports + ("" if guarded else helper) + start
-    text += "".join(f"    {line}\n" for line in inner.splitlines() if line)
-    after = converted(text)
-    assert ("PartialState" in after or after.count("Accelerator()") == 2) is not guarded
 
 
 @pytest.mark.parametrize(
@@ -376,37 +321,17 @@ def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: s
     assert accelerator_of(choice) == f"accelerator = {made}"
 
 
-BUFFER = """import argparse
-<torch>
-
-args = argparse.ArgumentParser().parse_args()
-setattr(args, "gpu", not args.cpu)
-if args.gpu and args.reserve > 0:
-    {buffer} = torch.randn(int(args.reserve)).cuda()
-    {end}
-
-class Trainer:
-    def __init__(self, args):
-        self.args = args
-        self.device = torch.device("cuda") if self.args.gpu and torch.cuda.is_available() else torch.device("cpu")
-
-    def train(self):
-        <model torch.nn.Linear(4, 2).to(self.device)>
-        <loop torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
-
-Trainer(args).train()
-"""
-
-
 @pytest.mark.parametrize(
-    ("end", "made"),
+    ("inside", "made"),
     [
-        ("del buffer", "Accelerator(cpu=not args.gpu)"),  # it is thrown away: the class chooses the device
-        ("print(buffer.sum())", "Accelerator(cpu=not (args.gpu and args.reserve > 0))"),
+        ('x = x.to(settings["device"])\n    shown = x.detach().to(HOST)', ""),
+        ("x = x.to(settings.device)\n    shown = x.detach().to(HOST)", ""),
+        ("x = x.to(HOST)\n    shown = x.to(torch.float64)", "device=HOST"),
     ],
 )
-def test_memory_that_is_kept_free_chooses_no_device(end: str, made: str) -> None:
-    assert f"accelerator = {made}" in converted(BUFFER.format(buffer="buffer", end=end))
+def test_what_takes_results_back_to_the_cpu_is_no_choice(inside: str, made: str) -> None:
+    choice = 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())'
+    assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
 
 
 NAMED = """<torch>
@@ -482,9 +407,21 @@ def test_other_settings_stay(settings: str, then: str) -> None:
     assert "Accelerator(device=" not in converted(text)
 
 
-def test_the_accelerator_stands_where_the_device_is_chosen_where_nothing_is_shared_above() -> None:
-    choice = "net = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
-    lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
-    assert lines.index("accelerator = Accelerator(cpu=not args.cuda)") > lines.index(
-        "net = torch.nn.Linear(4, 2)"
-    )
+LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "looked", "made"),
+    [
+        ("seen = rows_of()[:8] / 255", "print(model(seen).numpy())", "pass", "Accelerator(cpu=True)"),
+        ("seen = rows_of().view(-1, 4)", "pass", "print(model(seen))", "Accelerator(cpu=True)"),
+        ("seen = torch.rand(8, 4)", "pass", "print(model(seen))", "Accelerator()"),  # made on the device
+        ("seen = rows_of().cuda()", "print(model(seen))", "pass", "Accelerator()"),
+        ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
+        ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
+    ],
+)
+def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked: str, made: str) -> None:
+    """A prepared model on a GPU would not take it, and the script names no device."""
+    text = TRAINING.format(choice=before, inside=inside) + LOOKED_AT.format(looked=looked)
+    assert f"accelerator = {made}\n" in converted(text)

@@ -33,29 +33,6 @@ def main():
 main()
 """
 
-TWO_WAYS = """import sys
-<torch>
-
-with_second, is_deep = "--second" in sys.argv, "--deep" in sys.argv
-torch.manual_seed(0)
-first = torch.nn.Linear(4, 2)
-if with_second:
-    if is_deep:
-        second = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-    else:
-        second = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(list(first.parameters()) + list(second.parameters()), lr=0.1)
-else:
-    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
-for numbers in DataLoader(range(8), 2):
-    x = torch.ones(2, 4) * numbers[:, None] / 8
-    loss = first(x).square().mean()
-    if with_second:
-        loss = loss + second(x).square().mean()
-    <step loss>
-print("=", round(first.weight.sum().item(), 5))
-"""
-
 
 def test_an_option_that_makes_nothing(tmp_path: Path) -> None:
     script = IN_FUNCTION.format(otherwise="")
@@ -111,19 +88,13 @@ def test_what_branches_make_under_the_test_of_its_use(tmp_path: Path) -> None:
     assert len(set(launched(tmp_path, after, "--sparse"))) == 1
 
 
-def test_what_branches_make_and_is_used_in_any_case() -> None:
-    after = converted(IN_BRANCHES.format(used=""))
-    assert "prepare(second)" not in after
-    around = IN_BRANCHES.format(used="").replace("if sparse:", "if sys.argv:").partition("sparse = ")
-    body = "".join(f"    {line}\n" for line in "".join(around[1:]).splitlines())
-    assert "prepare(second)" not in converted(f"{around[0]}if torch:\n{body}")
-
-
-def test_an_option_that_makes_one_of_two_models(tmp_path: Path) -> None:
-    after = converted(TWO_WAYS)
-    assert "        second = torch.nn.Linear(4, 2)\n    second = accelerator.prepare(second)\n" in after
-    assert plain(tmp_path, after) == plain(tmp_path, TWO_WAYS)
-    assert len(set(launched(tmp_path, after, "--second"))) == 1
+def test_a_condition_around_the_whole_training_is_none() -> None:
+    body = IN_FUNCTION.format(otherwise="").partition("def main():\n")[2].partition("    print(")[0]
+    indented = "".join(f"    {line}\n" for line in body.splitlines())
+    after = converted(
+        f"import sys, torch\nfrom torch.utils.data import DataLoader\nwith_poses = True\ndef main():\n    if sys.argv:\n{indented}\nmain()\n"
+    )
+    assert "model, optimizer = accelerator.prepare(model, optimizer)" in after
 
 
 IN_CLASS = """import sys
@@ -159,12 +130,3 @@ def test_an_option_that_makes_attributes(tmp_path: Path) -> None:
     after = converted(IN_CLASS)
     assert "            self.poses, self.second = accelerator.prepare(self.poses, self.second)\n" in after
     assert len(set(launched(tmp_path, after, "--poses"))) == 1
-
-
-def test_a_condition_around_the_whole_training_is_none() -> None:
-    body = IN_FUNCTION.format(otherwise="").partition("def main():\n")[2].partition("    print(")[0]
-    indented = "".join(f"    {line}\n" for line in body.splitlines())
-    after = converted(
-        f"import sys, torch\nfrom torch.utils.data import DataLoader\nwith_poses = True\ndef main():\n    if sys.argv:\n{indented}\nmain()\n"
-    )
-    assert "model, optimizer = accelerator.prepare(model, optimizer)" in after

@@ -62,6 +62,17 @@ def test_statistics_are_the_same_on_all_processes(
     assert first == second
 
 
+def test_a_model_that_is_only_evaluated_beside_the_training_is_not_prepared() -> None:
+    judged = "judge = torch.nn.Linear(3, 1)\njudge.eval()\n"
+    after = converted(HEAD.format(wrapped="", device="") + judged + INLINE)
+    assert "prepare(net, optimizer, loader)" in after
+
+
+def test_a_model_that_a_function_is_given_is_prepared_with_its_optimizer() -> None:
+    after = converted(HEAD.format(wrapped="", device="") + GROUPED)
+    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)\nepoch(" in after
+
+
 ABOVE = """
 import gflags
 import sys
@@ -92,14 +103,3 @@ def test_a_wrapper_above_the_choice_of_the_device_is_said_to_be_prepared() -> No
     assert "        net = torch.nn.DataParallel(net)\n    accelerator = Accelerator(" in after
     assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in after
     assert [note.remedy for note in notes(ABOVE, "CT301")] == ["nothing needs to be done"]
-
-
-def test_a_model_that_is_only_evaluated_beside_the_training_is_not_prepared() -> None:
-    judged = "judge = torch.nn.Linear(3, 1)\njudge.eval()\n"
-    after = converted(HEAD.format(wrapped="", device="") + judged + INLINE)
-    assert "prepare(net, optimizer, loader)" in after
-
-
-def test_a_model_that_a_function_is_given_is_prepared_with_its_optimizer() -> None:
-    after = converted(HEAD.format(wrapped="", device="") + GROUPED)
-    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)\nepoch(" in after

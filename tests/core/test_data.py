@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from .rows import check_lines, check_shares, script_of
+from .rows import check_lines, check_shares
 from .support import Trap, cases, converted
 
 BATCHES = cases("""
@@ -31,16 +31,6 @@ for step in range(2 * number):
 -> number, others = len(accelerator.prepare(loaders["a"])), len(loaders["a"].dataset)
 -> number = len(accelerator.prepare(loaders["a"]))
 -> batches = iter(accelerator.prepare(loaders["a"]))
-== an iterator that begins anew after a length that its test asks for
-loaders = [DataLoader(TensorDataset(rows, targets), batch_size=4)]
-step = 0
-while step < 8:
-    if step % len(loaders[0]) == 0:
-        batches = iter(loaders[0])
-    learn(model, optimizer, *next(batches))
-    step += 1
--> if step % len(accelerator.prepare(loaders[0])) == 0:
--> batches = iter(accelerator.prepare(loaders[0]))
 == what may be an array, or batches
 batches = np.arange(32)
 if len(batches) > 4:
@@ -59,17 +49,6 @@ for book in books:
         learn(model, optimizer, x, y)
 -> for book in books:
 -> train_loader = accelerator.prepare(train_loader)
-== sets that a function of the script makes for each of several books
-def halves(book):
-    return DataLoader(TensorDataset(rows[book], targets[book]), batch_size=4), None
-
-books = [slice(0, 8), slice(8, 32)]
-for book in books:
-    half, rest = halves(book)
-    for x, y in half:
-        learn(model, optimizer, x, y)
--> for book in books:
--> half = accelerator.prepare(half)
 == an object that is its own iterator, and begins anew
 class Batches:
     def __init__(self, loader):
@@ -320,30 +299,6 @@ def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
     assert "mine = rows[PartialState().process_index :: PartialState().num_processes]" in after
     assert "source = accelerator.prepare(batches(" in after  # whose items differ: they pass through
     assert "if world.rank == 0 else None" in after  # each process reads, in an MPI world of its own
-
-
-def test_batches_that_are_collected_for_a_step_are_dealt() -> None:
-    trap = Trap(
-        "batches from other iterators that are trained with as well",
-        """
-        loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
-        more = DataLoader(TensorDataset(rows, targets), batch_size=2)
-        batches, others, step = iter(loader), iter(more), 0
-        while step < len(loader):
-            x, y = next(batches)
-            parts = []
-            for _ in range(2):
-                part, _ = next(others)
-                parts.append(part)
-            extra = torch.cat(parts)
-            x = torch.cat([x, extra])
-            learn(model, optimizer, x, torch.cat([y, y]))
-            step += 1
-        """,
-        (),
-    )
-    lines = converted(script_of(trap)).text
-    assert "model, optimizer, loader, more = accelerator.prepare(model, optimizer, loader, more)" in lines
 
 
 ONE_LOSS = """

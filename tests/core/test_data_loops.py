@@ -100,6 +100,30 @@ for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
     backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
     optimizer.step()
 -> for loss in losses:
+== epochs counted by an attribute, over batches that a network's samples go with
+class Net(nn.Module):
+    def sample(self, count):
+        return torch.randint(0, 9, (count,))
+
+class Trainer:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(self):
+        for self.epoch in range(0, self.last):
+            self.learn(self.rows)
+
+    def learn(self, rows):
+        at = 0
+        while at < len(rows) - 2:
+            loss = (self.net(rows[at : at + 4]) * self.net.sample(4)).mean()
+            <self.step loss>
+            at += 4
+
+Trainer().fit()
+-> for self.epoch in range(0, self.last):
+?? every process trains on the same data
 == rates that are tried one after another on all rows
 rates = [0.1, 0.01]
 for rate in rates:
@@ -177,57 +201,6 @@ def test_lines(trap: Trap) -> None:
     check_lines(trap)
 
 
-HEADS = """import sys
-<torch>
-
-class Heads(torch.nn.Module):
-    def __init__(self, names):
-        super().__init__()
-        self.names = names
-        self.layers = torch.nn.ModuleDict({{name: torch.nn.Linear(4, 1) for name in names}})
-
-    def forward(self, x, name):
-        return self.layers[name](x)
-
-def total(model, x, trains=False):
-    found = 0.0
-    for name in model.names:
-        loss = model(x, name).square().mean()
-        if trains:
-            loss.backward()
-        found += loss.item()
-    return found
-
-model = Heads({names})
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(torch.ones(8, 4), 2)
-for x in loader:
-    optimizer.zero_grad()
-    total(model, x, trains=True)
-    optimizer.step()
-model.eval()
-with torch.no_grad():
-    {evaluation}
-"""
-
-
-@pytest.mark.parametrize("names", ['["low", "high"]', "sys.argv[1:]"])
-def test_the_heads_that_each_batch_goes_through_are_not_dealt(names: str) -> None:
-    """Also where the function that goes over them trains by a flag, and evaluates without it."""
-    after = converted(
-        HEADS.format(names=names, evaluation="for x in loader:\n        print(total(model, x))")
-    )
-    assert "    for name in model.names:\n" in after
-    assert "accelerator.prepare(loader)" in after
-
-
-def test_names_that_an_object_is_made_with_are_not_dealt() -> None:
-    after = converted(
-        HEADS.format(names='["low", "high"]', evaluation="sum(total(model, x) for x in loader)")
-    )
-    assert "    for name in model.names:\n" in after
-
-
 SIZES = """<torch>
 
 def learn(model, loader, sizes):
@@ -250,10 +223,31 @@ def test_a_loop_over_sizes_goes_over_no_batches() -> None:
     assert "accelerator.prepare(optimizer, loader)" in after
 
 
-def test_the_number_of_a_batch_does_not_make_it_a_size() -> None:
-    """`for i, x in enumerate(loader): ... range(i)`"""
-    text = SIZES.replace("for x in loader:", "for i, x in enumerate(loader):\n        list(range(i))")
-    assert "accelerator.prepare(optimizer, loader)" in converted(text)
+PIECES = """import random
+<torch>
+
+{pieces}
+<model>
+for piece in pieces:
+    rows = read(piece)
+    random.shuffle(rows)
+    for step in range(len(rows) // 4):
+        <step model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean()>
+"""
+
+
+@pytest.mark.parametrize(
+    ("pieces", "numbered"),
+    [
+        ("pieces = list(range(5))", True),
+        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
+        ("pieces = read('names')", False),
+    ],
+)
+def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
+    after = converted(PIECES.format(pieces=pieces))
+    assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
+    assert ("optimizer, pieces = accelerator.prepare(model, optimizer, pieces)" in after) is not numbered
 
 
 CHECKPOINTS = """import glob
@@ -309,30 +303,3 @@ for name in names:
 def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
     after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
     assert (".prepare(names)" in after) is dealt
-
-
-PIECES = """import random
-<torch>
-
-{pieces}
-<model>
-for piece in pieces:
-    rows = read(piece)
-    random.shuffle(rows)
-    for step in range(len(rows) // 4):
-        <step model(torch.tensor(rows[step * 4 : (step + 1) * 4])).mean()>
-"""
-
-
-@pytest.mark.parametrize(
-    ("pieces", "numbered"),
-    [
-        ("pieces = list(range(5))", True),
-        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
-        ("pieces = read('names')", False),
-    ],
-)
-def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
-    after = converted(PIECES.format(pieces=pieces))
-    assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
-    assert ("optimizer, pieces = accelerator.prepare(model, optimizer, pieces)" in after) is not numbered

@@ -57,6 +57,36 @@ while step < 8:
     x, y = next(source)
     learn(model, optimizer, x, y)
 """
+QUEUED = """
+from queue import Queue
+from threading import Thread
+
+class Feeder:
+    def __init__(self):
+        self.ready = Queue(4)
+        Thread(target=self.fill, daemon=True).start()
+
+    def fill(self):
+        for pair in endless():
+            self.ready.put(pair)
+
+    def take(self):
+        got = self.ready.get()
+        return got
+
+class Trainer:
+    def __init__(self):
+        self.feeder = Feeder()
+
+    def train(self):
+        iter = step = 0
+        while step < 8:
+            step += 1
+            x, y = self.feeder.take()
+            learn(model, optimizer, x, y)
+
+Trainer().train()
+"""
 BEGUN_ANEW = """
 packs = list(batches())
 source = iter(packs)
@@ -134,6 +164,12 @@ TRAPS = [
         "source = accelerator.prepare(endless())",
     ),
     trap(
+        "what threads put into a queue",
+        QUEUED,
+        "batches = accelerator.prepare(self.feeder.take() for _ in itertools.count())",
+        "x, y = next(batches)",
+    ),
+    trap(
         "next of an iterator over a list that begins anew",
         BEGUN_ANEW,
         "model, optimizer, packs = accelerator.prepare(model, optimizer, packs)",
@@ -161,6 +197,30 @@ TRAPS = [
         "for number in accelerator.prepare(range(len(rows) // 4)):",
     ),
 ]
+UNQUEUED = [
+    Trap(
+        f"no batches of a queue: {name}",
+        MADE + QUEUED.replace(before, after),
+        absent=("prepare(self.feeder",),
+        says=said,
+    )
+    for name, said, before, after in (
+        ("a dictionary", "same data", "Queue(4)", "{}"),
+        (
+            "the end is asked for",
+            "same data",
+            "            learn(",
+            "            if x is None:\n                break\n            learn(",
+        ),
+        ("a place is given", "same data", "self.feeder.take()", "self.feeder.take(*())"),
+        (
+            "not trained on",
+            "",
+            "learn(model, optimizer, x, y)",
+            "print(x, y)\nfor x, y in batches():\n    learn(model, optimizer, x, y)",
+        ),
+    )
+]
 DRAWN = trap(
     "slices between what a function draws",
     BOUNDS.replace("int(number * size)", "random.randrange(number + 1)"),
@@ -173,7 +233,7 @@ BOTH = trap(
 )
 
 
-@pytest.mark.parametrize("trap", [*TRAPS, BOTH, DRAWN], ids=lambda trap: trap.name)
+@pytest.mark.parametrize("trap", [*TRAPS, *UNQUEUED, BOTH, DRAWN], ids=lambda trap: trap.name)
 def test_lines(trap: Trap) -> None:
     check_lines(trap)
 

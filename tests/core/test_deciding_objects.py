@@ -10,85 +10,7 @@ from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
 from .support import PRELUDE
-from .test_deciding import HEAD, REDUCED, after, printed
-
-NAMED = """
-from types import SimpleNamespace
-import time
-args = SimpleNamespace(every=3, folder="out", best=100.0)
-args.{name} = {value}
-value = test_loss()
-if args.every < value:
-    best = value
-if args.best < 2:
-    torch.save(model.state_dict(), "best.pt")
-    wait += 1
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "is_own"),
-    [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
-)
-def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
-    text = after(NAMED.format(name=name, value=value))
-    assert ("accelerator.reduce(args.best" in text) is is_own, text
-    assert "accelerator.reduce(args.every" not in text
-
-
-GIVEN = """
-def keep(given):
-    if given:
-        torch.save(model.state_dict(), "best.pt")
-
-def fit():
-    stepping = train()
-    {use}
-    keep(stepping)
-
-fit()
-"""
-
-
-@pytest.mark.parametrize(
-    ("use", "is_reduced"), [("print(stepping.param_groups)", False), ("print(stepping)", True)]
-)
-def test_what_trains_is_no_number(use: str, is_reduced: bool) -> None:
-    assert ("stepping = accelerator.reduce(stepping" in after(GIVEN.format(use=use))) is is_reduced
-
-
-AVERAGED = """
-class Mean:
-    def __init__(self):
-        self.count, self.value = 0, 0.0
-
-    def add(self, number):
-        self.value = (self.value * self.count + number) / (self.count + 1)
-        self.count += 1
-
-    def item(self):
-        return self.value
-
-for epoch in range(2):
-    train()
-    error = Mean()
-    with torch.no_grad():
-        for x, y in test_loader:
-            error.add(F.cross_entropy(model(x + torch.randn(1)), y).item())
-    error = error.item()
-    if error < best:
-        best = error
-        torch.save(model.state_dict(), "best.pt")
-    print(epoch, best)
-"""
-
-
-def test_an_object_is_no_number_before_its_name_becomes_one(tmp_path: Path) -> None:
-    text = after(AVERAGED)
-    assert "    error = error.item()\n" + "    error = accelerator.reduce(error" in text, text
-    assert text.count("reduce(error") == 1
-    first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
-    assert first == second and first
+from .test_deciding import HEAD, after, printed
 
 
 def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
@@ -96,31 +18,6 @@ def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:
         "loss = torch.tensor(test_loss())\nloss = loss.item()\nif loss < best:\n    best = loss\n    train()"
     )
     assert text.count('accelerator.reduce(loss, "mean")') == 1, text
-
-
-HOOKED = """
-import argparse
-options = argparse.ArgumentParser().parse_args()
-
-def fit(given, start):
-    if start:
-        model.load_state_dict(torch.load(start))
-    for epoch in range(given.epochs):
-        value = train()
-        if given.hook:
-            given.hook(model, epoch, value)
-        if epoch % given.every == 0:
-            torch.save(model.state_dict(), "last.pt")
-        if value > given.limit:
-            break
-
-fit(options, options.start)
-"""
-
-
-def test_a_function_that_the_options_hold_leaves_them_as_they_are() -> None:
-    text = after(HOOKED)
-    assert text.count(".reduce(") == 1 and REDUCED in text, text
 
 
 @pytest.mark.parametrize("entry", ['parts["all"] = parts["a"] + 0.1 * parts["b"]', "print(parts)"])
@@ -144,21 +41,6 @@ for step in range(9):
     )
     assert 'if math.isnan(accelerator.reduce(parts["all"], "mean").item()):' in text, text
     assert text.count(".reduce(") == 1, text
-
-
-def test_an_entry_that_is_made_behind_its_dictionary_is_reduced_where_it_is_asked_for() -> None:
-    text = after(
-        """
-for epoch in range(9):
-    parts = {"a": train(), "b": train()}
-    parts["all"] = parts["a"] + parts["b"]
-    if parts["all"] < best:
-        torch.save(model.state_dict(), "best.pt")
-    parts["c"] = train()
-"""
-    )
-    made = text.index('parts["all"] = parts')
-    assert ".reduce(" in text and text.index(".reduce(") > made, text
 
 
 SETTINGS = """
@@ -212,6 +94,8 @@ for epoch in range(2):
         torch.save(model.state_dict(), "best.pt")
     print(epoch, best)
 """
+
+
 FILLED = """{name: Mean() for name in ("train", "test")}
     for name in columns:
         columns[name].add(train())
@@ -233,6 +117,83 @@ def test_an_entry_is_reduced_when_it_is_a_number(filled: str, below: str, tmp_pa
     assert f'columns["test"] = accelerator.reduce(columns["test"], "mean")\n    {below}' in text, text
     first, second = run_ranks(printed, 2, text.replace("accelerator.print", "print"), str(tmp_path))
     assert first == second and first
+
+
+FOLDER = """
+import os
+import time
+
+
+class Trainer:
+    def __init__(self):
+        self.folder = {folder}
+
+    def run(self):
+        keep_settings(self.folder)
+        for x, y in train_loader:
+            <step F.cross_entropy(model(x), y)>
+        torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
+
+
+def keep_settings(folder):
+    if not os.path.exists(folder):
+        os.makedirs(folder)
+        torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
+
+
+Trainer().run()
+"""
+
+
+@pytest.mark.parametrize("folder", ["Writer().log_dir", "'run-%s' % time.time()", "SummaryWriter().log_dir"])
+def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
+    text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
+    assert "reduce(" not in converted(text)
+
+
+NAMED = """
+from types import SimpleNamespace
+import time
+args = SimpleNamespace(every=3, folder="out", best=100.0)
+args.{name} = {value}
+value = test_loss()
+if args.every < value:
+    best = value
+if args.best < 2:
+    torch.save(model.state_dict(), "best.pt")
+    wait += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_own"),
+    [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
+)
+def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
+    text = after(NAMED.format(name=name, value=value))
+    assert ("accelerator.reduce(args.best" in text) is is_own, text
+    assert "accelerator.reduce(args.every" not in text
+
+
+GIVEN = """
+def keep(given):
+    if given:
+        torch.save(model.state_dict(), "best.pt")
+
+def fit():
+    stepping = train()
+    {use}
+    keep(stepping)
+
+fit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "is_reduced"), [("print(stepping.param_groups)", False), ("print(stepping)", True)]
+)
+def test_what_trains_is_no_number(use: str, is_reduced: bool) -> None:
+    assert ("stepping = accelerator.reduce(stepping" in after(GIVEN.format(use=use))) is is_reduced
 
 
 CHOSEN_IN_MAIN = f"""{PRELUDE}
@@ -268,35 +229,3 @@ def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> No
     text = CHOSEN_IN_MAIN.replace("CHOICE", choice)
     assert 'accelerator.reduce(losses[-1], "mean")' in converted(text)
     assert not [one for one in conversion(text).findings if one.rule == "CT605"]
-
-
-FOLDER = """
-import os
-import time
-
-
-class Trainer:
-    def __init__(self):
-        self.folder = {folder}
-
-    def run(self):
-        keep_settings(self.folder)
-        for x, y in train_loader:
-            <step F.cross_entropy(model(x), y)>
-        torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
-
-
-def keep_settings(folder):
-    if not os.path.exists(folder):
-        os.makedirs(folder)
-        torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
-
-
-Trainer().run()
-"""
-
-
-@pytest.mark.parametrize("folder", ["Writer().log_dir", "'run-%s' % time.time()", "SummaryWriter().log_dir"])
-def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
-    text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
-    assert "reduce(" not in converted(text)

@@ -174,72 +174,6 @@ def test_nobody_waits_in_a_try_that_one_process_may_leave_alone() -> None:
     assert "wait_for_everyone" in converted(plain), "and where nothing is tried they do"
 
 
-SMALL = """
-    import os
-    from subprocess import check_output
-
-    def shrink(folder, factor):
-        missing = False
-        small = os.path.join(folder, "small_%d" % factor)
-        if not os.path.exists(small):
-            missing = True
-        if not missing:
-            return
-        os.makedirs(small)
-        check_output("sleep 1; cp {}/*.txt {}".format(folder, small), shell=True)
-
-    def read(folder, factor):
-        shrink(folder, factor)
-        return sorted(os.listdir(os.path.join(folder, "small_%d" % factor)))
-"""
-SHRINKS = """
-    import os
-    <torch>
-    from shared import read
-
-    class Options:
-        kind = "Folder"
-
-    def main():
-        options = Options()
-        {before}if hasattr(options, "cached") and os.path.exists(options.cached):
-            names = []
-        else:
-            if options.kind.lower() == "folder":
-                names = read("rows", 2)
-        net = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for x, in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
-            <step (net(x) - x).pow(2).mean()>
-        return float(len(names))
-
-    if __name__ == "__main__":
-        result = main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "is_first"), [("", True), ("os.makedirs(options.cached)\n        ", False)]
-)
-def test_files_that_are_made_once_are_whole_when_the_others_read_them(
-    before: str, is_first: bool, tmp_path: Path
-) -> None:
-    folder = write(
-        tmp_path,
-        script=SHRINKS.replace("{before}", before),
-        shared=SMALL,
-        other="import shared\nprint(shared.read('rows', 2))",
-    )
-    convert(folder, "script")
-    entry = (folder / "script.py").read_text()
-    assert ('main_process_first():\n                names = read("rows", 2)' in entry) == is_first
-    if is_first:
-        (folder / "rows").mkdir()
-        for name in "abc":
-            (folder / "rows" / f"{name}.txt").touch()
-        assert train(folder, "script", 2) == [3.0, 3.0]
-
-
 CUT = """
     import os
     import time
@@ -294,3 +228,96 @@ def test_what_a_constructor_prepares_is_there_before_the_others_list_it(given: s
     assert is_first is ("again" not in given)
     if is_first:
         assert train(folder, "script", 2) == [8.0, 8.0]
+
+
+ASKS = CUT.replace(
+    "if not os.path.exists(self.folder):\n                return False\n            return True",
+    "return os.path.exists(self.folder)",
+)
+OTHER = "\n    class Other{}:\n        def is_cut(self):\n            return True\n\n        def cut(self):\n            pass\n"
+TURNS = TRAINS_ON_CUT.replace(
+    'rows = Rows("rows")', 'for turn in {}:\n        if turn % 2 == 0:\n            rows = Rows("rows")'
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "turns", "is_first"),
+    [("", "range(3)", True), ("", "given()", False), ("(Rows)", "range(3)", False)],
+    ids=["every second turn", "turns that may differ", "methods that another class overrides"],
+)
+def test_what_is_asked_by_a_class_with_methods_of_common_names(
+    other: str, turns: str, is_first: bool, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, script=TURNS.format(turns), shared=ASKS + OTHER.format(other))
+    convert(folder, "script")
+    assert (
+        "main_process_first():\n            if not self.is_cut()" in (folder / "shared.py").read_text()
+    ) is is_first
+
+
+SMALL = """
+    import os
+    from subprocess import check_output
+
+    def shrink(folder, factor):
+        missing = False
+        small = os.path.join(folder, "small_%d" % factor)
+        if not os.path.exists(small):
+            missing = True
+        if not missing:
+            return
+        os.makedirs(small)
+        check_output("sleep 1; cp {}/*.txt {}".format(folder, small), shell=True)
+
+    def read(folder, factor):
+        shrink(folder, factor)
+        return sorted(os.listdir(os.path.join(folder, "small_%d" % factor)))
+"""
+
+
+SHRINKS = """
+    import os
+    <torch>
+    from shared import read
+
+    class Options:
+        kind = "Folder"
+
+    def main():
+        options = Options()
+        {before}if hasattr(options, "cached") and os.path.exists(options.cached):
+            names = []
+        else:
+            if options.kind.lower() == "folder":
+                names = read("rows", 2)
+        net = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
+            <step (net(x) - x).pow(2).mean()>
+        return float(len(names))
+
+    if __name__ == "__main__":
+        result = main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "is_first"), [("", True), ("os.makedirs(options.cached)\n        ", False)]
+)
+def test_files_that_are_made_once_are_whole_when_the_others_read_them(
+    before: str, is_first: bool, tmp_path: Path
+) -> None:
+    folder = write(
+        tmp_path,
+        script=SHRINKS.replace("{before}", before),
+        shared=SMALL,
+        other="import shared\nprint(shared.read('rows', 2))",
+    )
+    convert(folder, "script")
+    entry = (folder / "script.py").read_text()
+    assert ('main_process_first():\n                names = read("rows", 2)' in entry) == is_first
+    if is_first:
+        (folder / "rows").mkdir()
+        for name in "abc":
+            (folder / "rows" / f"{name}.txt").touch()
+        assert train(folder, "script", 2) == [3.0, 3.0]

@@ -83,15 +83,6 @@ def test_an_evaluation_to_which_some_processes_may_come_alone_stays_whole(test: 
 
 
 DEALT = [
-    evaluating(
-        "sums, counts and lists",
-        "model.eval()\ntotal, hits, answers = 0.0, 0, []",
-        f"out = model(x)\n        total += F.cross_entropy(out, y).item()\n        {HITS}\n        answers.append(out)",
-        "total / len(test_loader), hits, torch.cat(answers).mean()",
-        PREPARED,
-        "with torch.no_grad():",
-        "total, hits, answers = accelerator.merge(test_loader, total, hits, answers)",
-    ),
     after_training(
         "not before it is made",
         """
@@ -134,23 +125,6 @@ print(evaluate())
         PREPARED,
         "if is_main_process():",
         "hits = accelerator.merge(test_loader, hits)",
-    ),
-    evaluating(
-        "a meter of an own class, by its attributes",
-        AVERAGER,
-        "meter.add(F.cross_entropy(model(x), y).item(), len(y))",
-        "meter.total / meter.n",
-        PREPARED,
-        "meter = accelerator.merge(test_loader, meter)",
-    ),
-    evaluating(
-        "a metric that adds up over the processes by itself",
-        'import torchmetrics\nmetric = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=10).to("cpu")',
-        "metric.update(model(x), y)",
-        "metric.compute()",
-        PREPARED,
-        "metric.update(model(x), y)",
-        absent=("merge(", "gather"),
     ),
     evaluating(
         "what the body computes of its sums is computed again of the merged ones",
@@ -408,11 +382,9 @@ def test_evaluations(trap: Trap) -> None:
     ("before", "is_dealt"),
     [
         ("if wanted:\n    kept = []", False),
-        ("if wanted:\n    kept = []\nelse:\n    pass", False),
         ("if wanted:\n    if more:\n        kept = []\nelse:\n    kept = []", False),
         ("if wanted:\n    kept = []\nelse:\n    kept = [0][:0]\n    kept = []", True),
         ("if wanted:\n    kept = []\nelse:\n    raise ValueError(more)", True),
-        ("if wanted:\n    kept = []\nelse:\n    print(more)", False),
         ("with torch.no_grad():\n    kept = []", True),
         ("if wanted:\n    model.eval()\nkept = []", True),
     ],

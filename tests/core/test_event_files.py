@@ -7,8 +7,123 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .filling import filled
 from .projects import convert, write
+
+SEVERAL = """<torch>
+from torch.utils.tensorboard import SummaryWriter
+
+def shade(picture):
+    grey = picture.detach().cpu().numpy()
+    grey[grey < 0] = 0
+    return grey
+
+{made}
+<model>
+for step, (x, y) in enumerate(DataLoader([], 2)):
+    <step loss = torch.nn.functional.mse_loss(model(x), y)>
+    {use}
+"""
+LIST = """writers = []
+for name in ("train", "test"):
+    writers.append(SummaryWriter(name))"""
+TABLE = """writers = {}
+writers[0] = SummaryWriter("train")"""
+
+
+@pytest.mark.parametrize("made", [LIST, TABLE])
+@pytest.mark.parametrize(
+    ("use", "is_ours"),
+    [
+        ('writers[0].add_image("x", shade(2 * x), step)', True),
+        ('for one in writers:\n        one.add_scalar("step", step)', True),
+        ('writers[0].add_image("x", shade(x), step)', False),
+        ("folder = writers[0].get_logdir()", False),
+        ("show(writers)", False),
+    ],
+)
+def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> None:
+    """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
+    after = converted(SEVERAL.format(made=made, use=use))
+    assert (") if accelerator.is_main_process else None" in after) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("use", "is_ours"),
+    [
+        ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
+        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + 1', True),
+        ('folder = state["writer"].get_logdir()', False),
+        ("show(state)", False),
+    ],
+)
+def test_a_writer_among_other_things(use: str, is_ours: bool) -> None:
+    """What the dictionary holds beside it is every process's."""
+    made = 'state = {"writer": SummaryWriter("runs"), "steps": 0}'
+    after = converted(SEVERAL.format(made=made, use=use))
+    assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
+
+
+TRAIN = """
+    <torch>
+    {made}
+    <model>
+    for step, (x, y) in enumerate(DataLoader([], 2)):
+        <step loss = torch.nn.functional.mse_loss(model(x), y)>
+        {use}
+    {end}
+    """
+
+
+LOGS = """
+    from torch.utils.tensorboard import SummaryWriter
+
+    def logs():
+        writer = SummaryWriter("events")
+        return print, writer
+    """
+
+
+@pytest.mark.parametrize(
+    ("use", "made"),
+    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
+)
+def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
+    begin = "from logs import logs\n    show, writer = logs()"
+    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
+    after = (tmp_path / "logs.py").read_text()
+    assert (".is_main_process else None" in after) is made
+
+
+JOURNAL = """
+    from torch.utils.tensorboard import SummaryWriter
+
+    class Journal:
+        def __init__(self):
+            self.events = None
+
+        def update(self, value, step):
+            if self.events is None:
+                self.events = SummaryWriter("events")
+            self.events.add_scalar("loss", value, step)
+
+        def close(self):
+            {closed}
+    """
+
+
+@pytest.mark.parametrize(
+    ("closed", "made"), [("self.events.close()", True), ("return self.events.log_dir", False)]
+)
+def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
+    """One process opens it, unless another one may ask it for something."""
+    begin = "from journal import Journal\n    journal = Journal()"
+    trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
+    other = "from journal import Journal\nJournal().update(1, 2)\n"
+    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
+    after = (tmp_path / "journal.py").read_text()
+    assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
+    assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
+
 
 OWN_WRITER = {
     "journal": """
@@ -55,108 +170,3 @@ def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp
     after = (tmp_path / "train.py").read_text()
     assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
-
-
-SEVERAL = """<torch>
-from torch.utils.tensorboard import SummaryWriter
-
-def shade(picture):
-    grey = picture.detach().cpu().numpy()
-    grey[grey < 0] = 0
-    return grey
-
-{made}
-<model>
-for step, (x, y) in enumerate(DataLoader([], 2)):
-    <step loss = torch.nn.functional.mse_loss(model(x), y)>
-    {use}
-"""
-LIST = """writers = []
-for name in ("train", "test"):
-    writers.append(SummaryWriter(name))"""
-TABLE = """writers = {}
-writers[0] = SummaryWriter("train")"""
-
-
-@pytest.mark.parametrize("made", [LIST, TABLE])
-@pytest.mark.parametrize(
-    ("use", "is_ours"),
-    [
-        ('writers[0].add_image("x", shade(2 * x), step)', True),
-        ('for one in writers:\n        one.add_scalar("step", step)', True),
-        ('writers[0].add_image("x", shade(x), step)', False),
-        ("folder = writers[0].get_logdir()", False),
-        ("show(writers)", False),
-    ],
-)
-def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> None:
-    """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
-    after = converted(SEVERAL.format(made=made, use=use))
-    assert (") if accelerator.is_main_process else None" in after) is is_ours
-
-
-def test_a_writer_s_method_that_is_given_on_is_no_call_of_it() -> None:
-    hook = "model.register_forward_hook(writer.hook)"
-    text = SEVERAL.format(made="writer = SummaryWriter('runs')", use="pass")
-    text = filled(text).replace("optimizer = ", f"handle = {hook}\n{hook}\noptimizer = ", 1)
-    assert hook in converted(text).splitlines(), "not indented under a guard"
-
-
-TRAIN = """
-    <torch>
-    {made}
-    <model>
-    for step, (x, y) in enumerate(DataLoader([], 2)):
-        <step loss = torch.nn.functional.mse_loss(model(x), y)>
-        {use}
-    {end}
-    """
-JOURNAL = """
-    from torch.utils.tensorboard import SummaryWriter
-
-    class Journal:
-        def __init__(self):
-            self.events = None
-
-        def update(self, value, step):
-            if self.events is None:
-                self.events = SummaryWriter("events")
-            self.events.add_scalar("loss", value, step)
-
-        def close(self):
-            {closed}
-    """
-
-
-@pytest.mark.parametrize(
-    ("closed", "made"), [("self.events.close()", True), ("return self.events.log_dir", False)]
-)
-def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: bool, tmp_path: Path) -> None:
-    """One process opens it, unless another one may ask it for something."""
-    begin = "from journal import Journal\n    journal = Journal()"
-    trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
-    other = "from journal import Journal\nJournal().update(1, 2)\n"
-    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
-    after = (tmp_path / "journal.py").read_text()
-    assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
-    assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
-
-
-LOGS = """
-    from torch.utils.tensorboard import SummaryWriter
-
-    def logs():
-        writer = SummaryWriter("events")
-        return print, writer
-    """
-
-
-@pytest.mark.parametrize(
-    ("use", "made"),
-    [('writer.add_scalar("loss", loss, step)', True), ("folder = writer.get_logdir()", False)],
-)
-def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
-    begin = "from logs import logs\n    show, writer = logs()"
-    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
-    after = (tmp_path / "logs.py").read_text()
-    assert (".is_main_process else None" in after) is made

@@ -12,82 +12,6 @@ from .projects import convert, train, write
 from .running import launched, plain
 from .support import converted
 
-SCRIPT = """
-import csv
-import json
-import os
-import time
-
-import numpy as np
-<torch>
-
-log = open("log.txt", "a")
-
-
-def rows():
-    if not os.path.exists("rows.npy"):
-        np.save("rows.npy", np.arange(32, dtype=np.float32).reshape(8, 4))
-    return np.load("rows.npy")
-
-
-def report(path, losses):
-    with open(path, "a") as file:
-        file.write("%d losses\\n" % len(losses))
-    with open(path + ".csv", "w") as file:
-        csv.writer(file).writerow([len(losses)])
-
-
-def main():
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-    loader = DataLoader(TensorDataset(torch.from_numpy(rows())), batch_size=2)
-    folder = time.strftime("run-%H%M%S") + str(time.time_ns())
-    os.mkdir(folder)
-    losses = []
-    for epoch in range(2):
-        for (x,) in loader:
-            loss = model(x).pow(2).mean()
-            <step loss>
-            log.write("step\\n")
-        losses.append(epoch)
-        report("report.txt", losses)
-    torch.save(model.state_dict(), folder + "/model.pt")
-    torch.save(model.state_dict(), "model.pt")
-    model.load_state_dict(torch.load("model.pt"))
-    with open("options.json", "w") as file:
-        json.dump({"epochs": 2}, file)
-    options = json.load(open("options.json"))
-    log.close()
-    stamped = f"{time.time_ns()}-{os.getpid()}.pt"
-    torch.save(model.state_dict(), stamped)
-    model.load_state_dict(torch.load(stamped))
-    print("=", sorted(options))
-
-
-if __name__ == "__main__":
-    main()
-"""
-FILES = ["log.txt", "model.pt", "options.json", "report.txt", "report.txt.csv", "rows.npy"]
-
-
-def test_one_process_writes_what_plain_python_writes(tmp_path: Path) -> None:
-    after = converted(SCRIPT.lstrip()).text
-    for name, run, steps in (("one", plain, 8), ("two", launched, 4)):
-        folder = tmp_path / name
-        folder.mkdir()
-        assert run(folder, after) == ["= ['epochs']"]
-        made = [path for path in folder.iterdir() if path.name.startswith("run-")]
-        assert len(made) == 1, "one process makes the folder"
-        assert [path.name for path in made[0].iterdir()] == ["model.pt"]
-        stamped = [path for path in folder.iterdir() if path.name.endswith(".pt") and path.name != "model.pt"]
-        assert len(stamped) == 1, "all have the main process's path"
-        stamped[0].unlink()
-        others = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != "script.py")
-        assert others == FILES
-        assert (folder / "report.txt").read_text() == "1 losses\n2 losses\n"
-        assert (folder / "log.txt").read_text() == "step\n" * steps
-
-
 FOLDERS = """
 import os
 import shutil
@@ -274,87 +198,6 @@ def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
     assert "broadcast_object_list" not in converted(RENAMED.replace("{make}", "pass")).text
 
 
-TOOLS = """
-import os
-
-
-def mkdir(path):
-    if not os.path.exists(path):
-        os.mkdir(path)
-"""
-FRESH = """
-import argparse, json, os, shutil
-import torch
-from torch import nn
-import tools
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.main = nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.main(x)
-
-
-def prepared():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", default="out")
-    parser.add_argument("--resume", action="store_true")
-    args = parser.parse_args()
-    args.device = "cuda"
-    if not torch.cuda.is_available():
-        args.device = "cpu"
-    if not args.resume:
-        if os.path.exists(args.out):
-            shutil.rmtree(args.out)
-        os.makedirs(args.out)
-
-    with open(os.path.join(args.out, "settings.json"), "w") as file:
-        json.dump(vars(args), file)
-    tools.mkdir("extra")
-    return args
-
-
-def main():
-    args = prepared()
-    model = Net().to(args.device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
-        <step loss = model(x.to(args.device)).pow(2).mean()>
-    torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
-    return sorted([*os.listdir("."), *os.listdir(args.out)])
-
-
-if __name__ == "__main__":
-    result = main()
-"""
-
-
-def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
-    write(tmp_path, tools=TOOLS, train=FRESH)
-    convert(tmp_path, "train")
-    after = (tmp_path / "train.py").read_text()
-    assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
-    assert "args.device = PartialState().device.type" in after
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old.txt").write_text("of an earlier run")
-    for world in (1, 2):
-        for found in train(tmp_path, "train", world):
-            assert {"extra", "model.pt", "settings.json"} <= set(found) and "old.txt" not in found
-
-
-def test_a_device_among_options_that_are_not_written_stays_one(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        tools=TOOLS,
-        train=FRESH.replace("json.dump(vars(args), file)", "json.dump([args.out], file)"),
-    )
-    convert(tmp_path, "train")
-    assert "args.device = PartialState().device\n" in (tmp_path / "train.py").read_text()
-
-
 UNPACKS = """
 import os, pickle, shutil, tempfile, zipfile
 from pathlib import Path
@@ -426,37 +269,77 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
     assert "wait_for_everyone()\n        return" not in converted(other.lstrip()).text
 
 
-CALLED = """import os, shutil
-<torch>
+TOOLS = """
+import os
 
-def emptied(path):
-    if os.path.exists(path):
-        shutil.rmtree(path)
-    os.makedirs(path)
-    return path
 
-def fit(net, loader):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, y in loader:
-        if x.mean() > 0:
-            {mode}
-        <step>
-
-def train():
-    folder = emptied("out")
-    model = torch.nn.Linear(4, 2)
-    fit(model, DataLoader(torch.ones(8, 4), 2))
-    torch.save(model.state_dict(), folder + "/model.pt")
-
-train()
+def mkdir(path):
+    if not os.path.exists(path):
+        os.mkdir(path)
 """
 
 
-def test_the_mode_of_a_network_is_no_call_of_the_scripts_train() -> None:
-    """All processes come to the one call of `train()`, and wait for the folder there."""
-    text = CALLED.replace("<step>", "net(x).mean().backward()\n        optimizer.step()")
-    assert ".wait_for_everyone()\n    return path" in converted(text.replace("{mode}", "net.train()")).text
-    assert ".wait_for_everyone()\n    return path" not in converted(text.replace("{mode}", "train()")).text
+FRESH = """
+import argparse, json, os, shutil
+import torch
+from torch import nn
+import tools
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.main(x)
+
+
+def prepared():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="out")
+    parser.add_argument("--resume", action="store_true")
+    args = parser.parse_args()
+    args.device = "cuda"
+    if not torch.cuda.is_available():
+        args.device = "cpu"
+    if not args.resume:
+        if os.path.exists(args.out):
+            shutil.rmtree(args.out)
+        os.makedirs(args.out)
+
+    with open(os.path.join(args.out, "settings.json"), "w") as file:
+        json.dump(vars(args), file)
+    tools.mkdir("extra")
+    return args
+
+
+def main():
+    args = prepared()
+    model = Net().to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
+        <step loss = model(x.to(args.device)).pow(2).mean()>
+    torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
+    return sorted([*os.listdir("."), *os.listdir(args.out)])
+
+
+if __name__ == "__main__":
+    result = main()
+"""
+
+
+def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
+    write(tmp_path, tools=TOOLS, train=FRESH)
+    convert(tmp_path, "train")
+    after = (tmp_path / "train.py").read_text()
+    assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
+    assert "args.device = PartialState().device.type" in after
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old.txt").write_text("of an earlier run")
+    for world in (1, 2):
+        for found in train(tmp_path, "train", world):
+            assert {"extra", "model.pt", "settings.json"} <= set(found) and "old.txt" not in found
 
 
 KEEPS_TWO = """

@@ -8,39 +8,6 @@ from .rows import check_shares, numbered
 from .support import Trap, cases, check
 
 TRAPS = cases("""
-== a generator without end
-def endless(batches):
-    while True:
-        for batch in batches:
-            yield batch
-
-step = 0
-loader = DataLoader(TensorDataset(rows, targets), batch_size=4, shuffle=True)
-for x, y in endless(loader):
-    learn(model, optimizer, x, y)
-    step += 1
-    if step == 8:
-        break
-assert step == 8  # "while step < 8"
--> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
--> for x, y in endless(loader):
-== a generator that begins anew where its iterator ends
-def endless(batches):
-    it = iter(batches)
-    while True:
-        try:
-            yield next(it)
-        except StopIteration:
-            it = iter(batches)
-
-source = endless(DataLoader(TensorDataset(rows, targets), batch_size=4, shuffle=True))
-step = 0
-while step < 8:
-    x, y = next(source)
-    learn(model, optimizer, x, y)
-    step += 1
--> source = endless(
--> accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4, shuffle=True))
 == a generator that makes its loader
 def batches_of(data):
     loader = DataLoader(data, batch_size=4)
@@ -71,19 +38,6 @@ def train(source):
 
 train(scaled(DataLoader(TensorDataset(rows, targets), batch_size=4)))
 -> train(scaled(accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4))))
-== a generator that makes its loader, for a check as well
-def batches_of(data):
-    loader = DataLoader(data, batch_size=4)
-    for batch in loader:
-        yield batch
-
-for x, y in batches_of(TensorDataset(rows, targets)):
-    learn(model, optimizer, x, y)
-with torch.no_grad():
-    print(sum(F.mse_loss(model(x), y).item() for x, y in batches_of(TensorDataset(rows, targets))))
--> loader = DataLoader(data, batch_size=4)
--> for batch in loader:
-!! prepare(loader)
 == a generator that needs its batches on the CPU
 def turned(batches):
     for x, y in batches:

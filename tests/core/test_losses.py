@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from .converting import converted, notes
-from .projects import convert, train, write
 
 SCRIPT = """
 <torch>
@@ -49,6 +46,8 @@ SUMS = {
     "by a loss object that is bound again where it is moved": script().replace(
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
     ),
+    "of what is computed element by element": script("(out - y) ** 2", "0.5 * torch.sum(each)"),
+    "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
@@ -60,6 +59,8 @@ OTHERS = {
     "a loss object that is bound again to a mean": script().replace(
         'Criterion().to("cpu")', "nn.MSELoss(size_average=False)\ncriterion = nn.MSELoss()"
     ),
+    "a sum of what other functions return": script("F.mse_loss(out, y) * y", "torch.sum(each)"),
+    "sums that are added up and divided": script("0", "((out - y) ** 2).sum()\n        loss /= 4"),
     "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
 }
 
@@ -114,35 +115,3 @@ def test_a_sum_that_a_table_gives_to_a_class() -> None:
     assert 'Accelerator(loss_reduction="sum")' in converted(IN_A_TABLE)
     for other in (IN_A_TABLE.replace('table["loss"]', 'table["shown"]'), IN_A_TABLE.replace("sum", "mean")):
         assert "loss_reduction" not in converted(other)
-
-
-def test_two_processes_add_up(tmp_path: Path) -> None:
-    """Two processes of four rows each make the steps of one process with eight."""
-    text = SUMS["a part of a tuple"]
-    folder = write(tmp_path, script=text, whole=script(size=8))
-    convert(folder, "script")
-    (expected,) = train(folder, "whole", launched=False)
-    assert train(folder, "script", 2) == pytest.approx([expected, expected])
-
-
-APEX = """
-import torch
-from apex import amp
-from torch.utils.data import DataLoader
-
-loader = DataLoader(torch.randn(32, 4), batch_size=4)
-<model torch.nn.Linear(4, 1)>
-model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
-for x in loader:
-    loss = model(x).mean()
-    with amp.scale_loss(loss, optimizer) as scaled:
-        scaled.backward()
-    optimizer.step()
-"""
-
-
-def test_the_precision_of_apex_stays_and_is_said() -> None:
-    assert 'amp.initialize(model, optimizer, opt_level="O1")' in converted(APEX)
-    assert [one.line for one in notes(APEX, "CT202") if "apex" in one.reason] == [9]
-    own = APEX.replace("from apex import amp", "from project import amp")
-    assert not [one for one in notes(own, "CT202") if "apex" in one.reason]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.syntax.program import link
 
 from .converting import converted, notes
-from .filling import filled
 from .running import launched, plain
 
 SCRIPT = """import numpy as np
@@ -110,19 +108,6 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
     assert "other = torch.randn(3)\n" in text
 
 
-def test_what_an_imported_function_is_given_stays_where_it_is_made() -> None:
-    """The training's own function calls it; it is no model."""
-    text = "from shown import draw\n" + filled(script(behind="draw(torch.randn(3, 4))"))
-    body = text[text.index("model = torch.nn.Linear") :]
-    whole = (
-        text[: text.index("model = torch.nn.Linear")]
-        + "def main():\n    "
-        + body.replace("\n", "\n    ")
-        + "\nmain()\n"
-    )
-    assert "draw(torch.randn(3, 4))" in converted(whole)
-
-
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [
@@ -168,14 +153,6 @@ def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> N
     assert step in converted(script(step))
 
 
-def test_a_name_that_is_a_tensor_only_further_down_is_read_as_it_is() -> None:
-    behind = "y = report(kept)\nprint(accuracy_score(kept, y))\nfor x, y in loader:\n    print(y.view(-1))"
-    array = "kept = np.squeeze(y.cpu().numpy())\nprint(accuracy_score(kept, kept))"
-    assert "accuracy_score(kept, kept))" in converted(script(behind=array))
-    assert "accuracy_score(kept, y))" in converted(script("kept = y", behind=behind))
-    assert "accuracy_score(y.cpu())" in converted(script("accuracy_score(y); y = y.view(-1)"))
-
-
 def test_what_numpy_may_read_of_a_batch_is_named() -> None:
     text = script("kept = accuracy_score(y, y)")
     assert [one for one in notes(text, "CT105") if "`y` may be a tensor of the device" in one.reason]
@@ -203,21 +180,3 @@ def test_a_type_of_cuda_is_named() -> None:
     (note,) = [one for one in notes(script(before=chosen), "CT105") if "this type" in one.reason]
     assert note.line == 15
     assert not notes(script(before="Tensor = torch.FloatTensor"), "CT105")
-
-
-def test_a_device_in_another_file_of_the_project_is_seen() -> None:
-    nets = "import torch\n\ndevice = torch.device('cuda')\nSIZE = 4\n"
-    text = script("x = x.to(nets.device) + torch.zeros(4).to(nets.device)", above="import nets")
-    assert "+ torch.zeros(4).to(nets.device)" in converted(
-        link([("nets.py", nets), ("train.py", text)], (".",))
-    )
-    text = script("x = x + torch.zeros(nets.SIZE)", above="import nets")
-    plain = link([("nets.py", "SIZE = 4\nNAME = 'a'\n"), ("train.py", text)], (".",))
-    assert "torch.zeros(nets.SIZE, device=accelerator.device)" in converted(plain)
-
-
-def test_data_that_a_loop_goes_over_stays_on_the_cpu() -> None:
-    text = script(
-        behind="for x in torch.ones(4, 8, 4):\n    model(x).mean().backward()\n    optimizer.step()"
-    )
-    assert "device=" not in converted(text)

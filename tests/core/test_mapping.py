@@ -88,12 +88,6 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     assert f"DistributedSampler(args.rows, {numbers})" in converted(text)
 
 
-def test_a_sampler_that_asks_the_group_by_a_variable_stays() -> None:
-    text = NODE.replace("    sampler = ", "    count = dist.get_world_size()\n    sampler = ")
-    text = text.replace("num_replicas=args.processes, rank=gpu", "num_replicas=count")
-    assert "DistributedSampler(args.rows, num_replicas=count)" in converted(text)
-
-
 def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
     text = NODE.replace(
         "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n", ""
@@ -140,21 +134,6 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
     assert "= False" in launched(tmp_path, after, "--distributed", "1")
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
-)
-def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
-    text = FLAGGED.format(asked="dist.is_initialized()").replace(
-        "options = parser.parse_args()", "import config"
-    )
-    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
-    made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
-    text = text.replace("def main", made).replace(
-        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
-    )
-    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said
-
-
 def test_a_group_that_no_other_code_asks_for_is_there_from_the_beginning() -> None:
     after = converted(FLAGGED.format(asked="options.distributed"))
     assert "PartialState(group_of_one=True)\n    parser = " in after
@@ -183,23 +162,6 @@ def test_a_number_is_no_device_elsewhere() -> None:
         "def work(gpu, args):\n    device = args.place\n    if device.type == 'cuda':\n        torch.cuda.set_device(device)\n    args.rows.to(device)",
     )
     assert "args.rows.to(device)" in converted(text)
-
-
-def test_the_meaning_of_micro_batches_stays() -> None:
-    """Chunks of a batch that `next` took are no data, and nothing is made anew in each step."""
-    text = NODE.replace(
-        "def work(gpu, args):",
-        "def halves(x, y):\n    yield x[:4], y[:4]\n    yield x[4:], y[4:]\n\n"
-        "def update(model, batches, optimizer):\n    x, y = next(batches)\n    for a, b in halves(x, y):\n"
-        "        torch.nn.functional.cross_entropy(model(a), b).backward()\n    optimizer.step()\n\n"
-        "def work(gpu, args):",
-    ).replace(
-        "    for epoch in range(3):",
-        "    batches = iter(loader)\n    for epoch in range(9):\n        update(model, batches, optimizer)\n    for epoch in range(3):",
-    )
-    after = converted(text)
-    assert "for a, b in halves(x, y):" in after
-    assert "def update(model, batches, optimizer):\n    x, y = next(batches)" in after
 
 
 def test_data_parallel_goes_in_a_script_that_distributes_itself_too() -> None:
@@ -320,3 +282,18 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
     after = converted(text)
     assert "environment=True" not in after
     assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
+)
+def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
+    text = FLAGGED.format(asked="dist.is_initialized()").replace(
+        "options = parser.parse_args()", "import config"
+    )
+    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
+    made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
+    text = text.replace("def main", made).replace(
+        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
+    )
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from crosstrain_migrate.core.numbers.means import is_of_another
 
-from .running import launched, plain
 from .support import Trap, cases, check, converted
 
 HEAD = """
@@ -227,32 +225,6 @@ def test_numbers_that_are_dealt_keep_their_count(divisor: str, kind: str) -> Non
     check(Trap(f"divided by {divisor}", CUT.format(divisor=divisor), (line,)))
 
 
-COUNTED = """
-<torch>
-
-rows = torch.arange(32.0).view(16, 2)
-model = nn.Linear(2, 1, bias=False)
-nn.init.ones_(model.weight)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-loader = DataLoader(TensorDataset(rows), batch_size=2)
-batches = len(loader)
-total = 0.0
-for {head}:
-    <step loss = model({batch}).mean()>
-    total += loss.item()
-print("=", total / batches)
-"""
-
-
-@pytest.mark.parametrize(
-    ("head", "batch"), [("(x,) in loader", "x"), ("k in range(batches)", "rows[2 * k : 2 * k + 2]")]
-)
-def test_the_mean_over_all_batches_is_that_of_one_process(tmp_path: Path, head: str, batch: str) -> None:
-    text = COUNTED.format(head=head, batch=batch)
-    after = converted(text).text
-    assert plain(tmp_path, text) == plain(tmp_path, after) == launched(tmp_path, after)
-
-
 PHASES = """
 <model>
 loaders = {"train": DataLoader(data), "val": DataLoader(test)}
@@ -316,28 +288,6 @@ def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
     assert ("\ntotal = accelerator.reduce(" in done.text) is bool(kind)
     assert not kind or f'\ntotal = accelerator.reduce(total, "{kind}")\nac' in done.text
     assert any(LOCAL in one.reason for one in done.findings) is not bool(kind)
-
-
-OVER = """
-<model>
-
-def step(x, y):
-    <step loss = F.cross_entropy(model(x), y)>
-    return loss.item()
-
-def over(loader, step):
-    return sum(step(x, y) for x, y in loader) / len(loader)
-
-loader = DataLoader(data)
-"""
-
-
-@pytest.mark.parametrize(
-    ("line", "is_local"), [("print(over(loader, step))", True), ("over(loader, step)", False)]
-)
-def test_what_a_given_step_returns_is_local(line: str, is_local: bool) -> None:
-    reasons = [one.reason for one in converted(Trap("a step that is given", OVER + line).text).findings]
-    assert any(LOCAL in one for one in reasons) is is_local
 
 
 @pytest.mark.parametrize(

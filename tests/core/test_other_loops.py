@@ -83,27 +83,6 @@ def test_a_generator_expression_reads_its_loader() -> None:
     assert "accelerator.prepare(model, optimizer)" in converted(of_numbers)
 
 
-MAIN = """
-<torch>
-
-def train(loader, model, optimizer):
-    def step(x):
-        <step model(x).mean()>
-    for x in loader:
-        step(x)
-
-def main():
-    model = nn.Linear(4, 1)
-    train(DataLoader(data, 8), model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-main()
-"""
-
-
-def test_the_function_around_makes_the_accelerator_of_a_step_within() -> None:
-    assert "accelerator.backward(model(x).mean())" in converted(MAIN)
-
-
 TWO_LOOPS = """
 <torch>
 

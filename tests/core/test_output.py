@@ -130,8 +130,7 @@ except OSError:
 .     shutil.rmtree("out")
 .     os.mkdir("out")
 == what is saved is there for all
-- torch.save(model.state_dict(), "model.pt")
-+ accelerator.save(model.state_dict(), "model.pt")
+~ torch.save(model.state_dict(), "model.pt")
 model.load_state_dict(torch.load("model.pt"))
 == a copy of a file
 - if best:
@@ -170,8 +169,7 @@ except RuntimeError:
 try:
     play()
 except KeyboardInterrupt:
--     torch.save(model.state_dict(), "a.pt")
-+     accelerator.save(model.state_dict(), "a.pt")
+~     torch.save(model.state_dict(), "a.pt")
 == what is said of the batches of an evaluation
 test_loader = DataLoader(test)
 --

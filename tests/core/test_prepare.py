@@ -61,18 +61,6 @@ train(model, loader, optimizer)
         ("= DataLoader(others)\nloader =", PREPARED),
     ),
     *cases("""
-== an optimizer of what a comprehension goes over, which is no variable of the script
-from itertools import chain
-
-net = nn.Linear(4, 2)
-heads = [nn.Linear(2, 2), nn.Linear(2, 2)]
-heads = [head.cuda() for head in heads]
-optimizer = torch.optim.SGD(chain(net.parameters(), *[head.parameters() for head in heads]), lr=0.1)
-for x, y in DataLoader(data):
-    <step F.cross_entropy(heads[1](heads[0](net(x))), y)>
--> heads = [head.to(accelerator.device) for head in heads]
--> net, optimizer = accelerator.prepare(net, optimizer)
--> for x, y in accelerator.prepare(DataLoader(data)):
 == an attribute that __init__ leaves to the script to bind
 class Learner(nn.Linear):
     def __init__(self):
@@ -90,24 +78,6 @@ for x, y in DataLoader(data):
 -> def learn(self, x, y):
 -> self.optimizer = accelerator.prepare(self.optimizer)
 -> self.optimizer.zero_grad()
-== the optimizer of a closure, in the scope around it
-def make_step(model, optimizer):
-    def step(x, y):
-        <step loss = F.cross_entropy(model(x), y)>
-
-    return step
-
-def main():
-    <model>
-    step = make_step(model, optimizer)
-    loader = DataLoader(data)
-    for x, y in loader:
-        step(x, y)
-
-main()
--> def make_step(model, optimizer):
--> model, optimizer = accelerator.prepare(model, optimizer)
--> step = make_step(model, optimizer)
 """),
     Trap(
         "a loader that is a parameter, from a factory",
@@ -226,17 +196,3 @@ def test_a_model_is_known_where_it_is_held() -> None:
     """A notebook's launch takes the trained weights home: it must know the model of the cell, not the parameter's name."""
     done = converted(next(one.text for one in TRAPS if "another optimizer" in one.name))
     assert ("model", "module") in [(fact.name, fact.role) for fact in done.roles]
-
-
-@pytest.mark.parametrize(
-    ("helper", "is_a_run"),
-    [
-        ("KMeans(8)", False),  # its `train` is a method of its own
-        ("import_module('runs.default')", True),
-        ("Hooks(train)", True),
-    ],
-)
-def test_a_method_of_what_a_class_makes_is_no_call_of_a_function(helper: str, is_a_run: bool) -> None:
-    run = f"if cluster:\n    helper = {helper}\n    helper.train(1)\nelse:\n    train(2)\n"
-    text = converted("def train(epoch):" + indent(LOOP, "    ") + MADE + run).text
-    assert (text.index(PREPARED) < text.index("else:")) is is_a_run

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from .converting import converted
-from .projects import convert, train, write
 from .support import Trap, check
 from .test_prepare import LOOP, MADE
 
@@ -63,41 +59,3 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_prepare(trap: Trap) -> None:
     check(trap)
-
-
-RESUMED = """
-<torch>
-
-rows = torch.arange(16.0).view(16, 1)
-loader = DataLoader(TensorDataset(rows), batch_size=2)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-number = len(loader)
-result = 0
-try:
-    with torch.enable_grad():
-        for epoch in range(3):
-            done = {done}
-            for i, (x,) in enumerate(loader):
-                if i < result - done * 8:
-                    continue
-                optimizer.zero_grad()
-                torch.nn.functional.mse_loss(model(x), x).backward()
-                optimizer.step()
-                result += 1
-except KeyboardInterrupt:
-    print("stopped")
-"""
-
-
-def test_batches_that_are_counted_above_a_try_are_those_of_a_process(tmp_path: Path) -> None:
-    text = RESUMED.format(done="result // number").replace("done * 8", "done * number")
-    folder = write(tmp_path, script=text)
-    before = train(folder, "script")
-    convert(folder, "script")
-    assert before == [24] and train(folder, "script", 2) == [12, 12]
-
-
-def test_a_number_that_counts_no_batches_leaves_the_loader_within_the_try() -> None:
-    after = converted(RESUMED.format(done="0"))
-    assert after.index("try:") < after.index(PREPARED)

@@ -173,91 +173,6 @@ def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
 
 
-BY_HAND = (
-    HEAD
-    + """
-def setup():
-    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-    {written}
-    dist.init_process_group("gloo")
-
-def main():
-    setup()
-    model = DistributedDataParallel(torch.nn.Linear(4, 2))
-    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader(rows, 4, sampler=DistributedSampler(rows)):
-        <step>
-
-main()
-"""
-)
-
-
-@pytest.mark.parametrize(
-    ("written", "is_first"),
-    [
-        ('os.environ["RANK"] = "0"', True),
-        ('if "MPI" in os.environ: os.environ["RANK"] = os.environ["MPI"]', False),
-        ('os.environ["THREADS"] = "1"', False),
-    ],
-)
-def test_the_group_is_there_before_the_author_numbers_the_processes(written: str, is_first: bool) -> None:
-    main = converted(BY_HAND.format(written=written)).partition("def main")[2]
-    assert (main.index("PartialState(") < main.index("setup()")) is is_first
-
-
-# The ImageNet example's way: a switch for processes, else one process for all GPUs.
-SWITCHED = (
-    HEAD
-    + """import torch.multiprocessing as mp
-parser.add_argument("--world-size", type=int, default=1)
-parser.add_argument("--rank", type=int, default=0)
-parser.add_argument("--many", action="store_true")
-
-def main():
-    args = parser.parse_args()
-    args.several = args.world_size > 1 or args.many
-    of_node = torch.cuda.device_count()
-    if args.many:
-        args.world_size = of_node * args.world_size
-        mp.spawn(work, nprocs=of_node, args=(of_node, args))
-    else:
-        work(None, of_node, args)
-
-def work(gpu, of_node, args):
-    args.batch = 8
-    if args.several:
-        args.rank = args.rank * of_node + gpu
-        dist.init_process_group("gloo", world_size=args.world_size, rank=args.rank)
-    model = torch.nn.Linear(4, 2)
-    if args.several:
-        args.batch = int(args.batch / of_node)
-        model = DistributedDataParallel(model)
-    else:
-        model = torch.nn.DataParallel(model)
-    rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
-    sampler = DistributedSampler(rows) if args.several else None
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in DataLoader(rows, args.batch, sampler=sampler):
-        <step>
-    print("=", args.rank, args.world_size, of_node, args.batch, args.several)
-    if not args.many or args.rank % of_node == 0:
-        print("= saved")
-
-if __name__ == "__main__":
-    main()
-"""
-)
-
-
-@pytest.mark.slow
-def test_a_launched_run_is_the_branch_of_several_processes(tmp_path: Path) -> None:
-    after = converted(SWITCHED)
-    assert launched(tmp_path, after) == ["= 0 2 2 4 True", "= 1 2 2 4 True", "= saved"]
-    assert plain(tmp_path, after) == ["= 0 1 1 8 False", "= saved"]
-
-
 # The same where the worker is given numbers.
 GIVEN_NUMBERS = (
     SPAWNED.replace("def work(gpu, args):", "def work(gpu, number, world):")
@@ -279,25 +194,12 @@ GIVEN_NUMBERS = (
         ),
         (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
         (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
-        (
-            SWITCHED,
-            [
-                'action="store_true", default="RANK" in os.environ)',
-                'of_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))',
-            ],
-        ),
     ],
-    ids=["given numbers", "numbered", "spawned", "switched"],
+    ids=["given numbers", "numbered", "spawned"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)
     assert all(one in after for one in written), after
-
-
-def test_a_machines_processes_are_counted_not_all() -> None:
-    """The batch of a machine is divided by the machine's processes."""
-    assert "num_processes * args" not in converted(SWITCHED)
-    assert "int(args.batch / of_node)" in converted(SWITCHED)
 
 
 def test_a_number_that_the_group_says_stays() -> None:
@@ -370,3 +272,18 @@ def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_pat
     assert after.index("environment=True") < after.index("    start(args)")
     assert plain(tmp_path, after) == ["= 0 4"]
     assert launched(tmp_path, after) == ["= 0 2", "= 1 2"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "stays"),
+    [
+        ("assert torch.cuda.is_available() and {} >= len(args.wanted)", True),
+        ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
+        ("assert {} > 0", False),
+        ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
+    ],
+)
+def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
+    count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
+    after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
+    assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays

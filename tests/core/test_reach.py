@@ -89,57 +89,6 @@ def test_the_methods_of_a_class_are_reached_where_something_names_it(
     assert [one for one in ("Linear(1, 1).cuda()", "self.net.cuda()") if one in after] == left
 
 
-def test_a_package_that_adds_a_folder_to_the_search_path_keeps_its_name(tmp_path: Path) -> None:
-    for name in ("package", "package/toy"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "package/__init__.py").write_text("import sys\nsys.path.append('.')\n" + OTHER)
-    (tmp_path / "package/toy/__init__.py").write_text("def score():\n    return 1\n")
-    write(tmp_path, entry=ENTRY.format(imports="from package.toy import score", more="score()"))
-    convert(tmp_path, "entry")
-    assert "torch.ones(1).cuda()" in (tmp_path / "package/__init__.py").read_text()
-
-
-PIECES = """
-import torch
-
-class Text:
-    def __init__(self):
-        self.train = torch.arange(32.0)
-
-    def pieces(self):
-        return Pieces(self.train)
-
-class Pieces:
-    def __init__(self, text):
-        self.text = text
-
-    def __iter__(self):
-        return iter(self.text.reshape(4, 8))
-"""
-GIVEN = """
-import torch
-from pieces import Text
-
-<model torch.nn.Linear(8, 1)>
-text = Text().pieces()
-
-def train():
-    for x in text:
-        <step model(x).square().mean()>
-
-{call}
-"""
-
-
-@pytest.mark.parametrize("call", ["train()", "def run(what):\n    what()\n\nrun(train)"])
-def test_an_attribute_of_the_name_of_a_function_is_not_the_function(call: str, tmp_path: Path) -> None:
-    """`Pieces(self.train)` does not train: the batches are prepared behind the line that makes them."""
-    convert(write(tmp_path, pieces=PIECES, entry=GIVEN.format(call=call)), "entry")
-    after = (tmp_path / "entry.py").read_text()
-    made, prepared = after.index("text = Text()"), after.index("text = accelerator.prepare(")
-    assert made < prepared < after.index("\n" + call.splitlines()[-1])
-
-
 TRAINS = """
 <torch>
 
@@ -212,36 +161,6 @@ def test_a_text_names_a_function_where_its_file_is_asked_for_names(
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
 
 
-@pytest.mark.parametrize(("asked", "is_left"), [("zoo", False), ("open('rows.txt')", True)])
-def test_a_text_names_what_the_file_that_is_asked_has_from_another(
-    asked: str, is_left: bool, tmp_path: Path
-) -> None:
-    files = {"training": BESIDE, "inner": "from training import train\n", "zoo": "from inner import train\n"}
-    convert(write(tmp_path, **files, entry=f"import zoo\ngetattr({asked}, 'train')(None)\n"), "entry")
-    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
-
-
-OWN_ROWS = """
-import torch
-
-class Rows(torch.utils.data.Dataset):
-    def __init__(self):
-        self.weights = torch.ones(4).cuda()
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return torch.ones(4), torch.ones(2)
-"""
-
-
-def test_datasets_may_be_a_module_of_the_project(tmp_path: Path) -> None:
-    entry = ENTRY.format(imports="from datasets import Rows", more="Rows()")
-    convert(write(tmp_path, entry=entry, datasets=OWN_ROWS), "entry")
-    assert ".to(PartialState().device)" in (tmp_path / "datasets.py").read_text()
-
-
 def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
@@ -276,6 +195,8 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         ("app = typer.Typer()", "@app.command", "app()", True),
         (GROUP, "@cli.command()", "print('nothing')", False),
         (GROUP, "@cached.method()", "cli()", False),
+        ("ex = Experiment()", "@ex.main", "ex.run_commandline()", True),
+        ("ex = Experiment()", "@ex.main", "print(ex)", False),
     ],
 )
 def test_a_command_of_a_group_is_reached_by_the_group(

@@ -118,8 +118,7 @@ for epoch in range(2):
 +         for x, y in evaluation_loader:
             hits += (model(x).argmax(1) == y).sum().item()
 +         hits = accelerator.merge(evaluation_loader, hits)
--     torch.save(model.state_dict(), f"model_{epoch}_{hits}.pt")
-+     accelerator.save(model.state_dict(), f"model_{epoch}_{hits}.pt")
+~     torch.save(model.state_dict(), f"model_{epoch}_{hits}.pt")
 == a temporary file is each process's own
 from subprocess import run
 --
@@ -154,8 +153,7 @@ except OSError:
 == but each keeps those that it loads again from its own
 ?? each process makes the path of this file for itself
 part = tempfile.mkstemp()[1]
-- torch.save(model.state_dict(), part)
-+ accelerator.save(model.state_dict(), part)
+~ torch.save(model.state_dict(), part)
 model.load_state_dict(torch.load(part))
 == a link to the last file is made by one process, which removes the old one
 last = Path("last.pt")
@@ -292,16 +290,14 @@ else:
 -         F.cross_entropy(model(x), y).backward()
 +         accelerator.backward(F.cross_entropy(model(x), y))
         optimizer.step()
--     torch.save(model.state_dict(), "a.pt")
-+     accelerator.save(model.state_dict(), "a.pt")
+~     torch.save(model.state_dict(), "a.pt")
     model.load_state_dict(torch.load("a.pt"))
 == all have the main process's time where they read again what is written there
 - path = time.strftime("%H%M") + ".pt"
 + path = broadcast_object_list([time.strftime("%H%M")])[0] + ".pt"
 - os.makedirs(path)
 + os.makedirs(path, exist_ok=True)
-- torch.save(model.state_dict(), path)
-+ accelerator.save(model.state_dict(), path)
+~ torch.save(model.state_dict(), path)
 state = torch.load(path)
 == a function in which all take the main process's time is called by all
 def new(name):
@@ -310,8 +306,7 @@ def new(name):
 --
 np.save(new("rows"), [1])
 path = new("model")
-- torch.save(model.state_dict(), path)
-+ accelerator.save(model.state_dict(), path)
+~ torch.save(model.state_dict(), path)
 state = torch.load(path)
 == another time is each process's own
 + accelerator.print(time.strftime("%H%M"))
@@ -331,8 +326,7 @@ args = parser.parse_args()
 --
 - os.makedirs(PATH)
 + os.makedirs(PATH, exist_ok=True)
-- torch.save(model.state_dict(), PATH)
-+ accelerator.save(model.state_dict(), PATH)
+~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
 """)
 

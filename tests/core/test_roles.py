@@ -137,33 +137,3 @@ def test_left_alone(script: str) -> None:
     done = converted(script)
     assert done.text == script
     assert not done.trains
-
-
-SIMULATED = """<torch>
-
-class Car:
-    def __init__(self, model):
-        self.x = 0.0
-
-    def step(self, angle=0.1):
-        BODY
-
-<model>
-car = Car(model)
-for _ in range(3):
-    car.step(0.2)
-for x, y in DataLoader([], 8):
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "is_prepared"),
-    [("self.x += angle", False), ("self.params.sub_(angle * self.params.grad)", True)],
-)
-def test_what_is_moved_by_its_step_is_no_optimizer(body: str, is_prepared: bool) -> None:
-    after = converted(SIMULATED.replace("BODY", body)).text
-    prepared = [line for line in after.splitlines() if "accelerator.prepare(" in line]
-    assert any("car" in line for line in prepared) == is_prepared
-    assert any("optimizer" in line for line in prepared)

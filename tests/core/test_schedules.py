@@ -36,13 +36,16 @@ result = optimizer.param_groups[0]["lr"]
 GIVEN = {
     "as an argument": "falling = Falling(optimizer, len(loader) * 3, 1e-4)",
     "by a variable": "total = 3 * len(loader)\nfalling = Falling(optimizer, steps=total, high=1e-4)",
+    "by a function, moved by another name": "def make(optimizer, steps):\n    return Falling(optimizer, steps, 1e-4)\n"
+    "falling = make(optimizer, len(loader) * 3)\nFalling.move = Falling.step",
     "in a condition": "if True:\n    falling = Falling(optimizer, 3 * len(loader), 1e-4)",
 }
 
 
 @pytest.mark.parametrize("made", GIVEN.values(), ids=GIVEN.keys())
 def test_a_schedule_of_the_scripts_own_ends_with_the_training(made: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, script=OWN.format(made=made))
+    text = OWN.format(made=made)
+    folder = write(tmp_path, script=text.replace("falling.step", "falling.move") if "move" in made else text)
     convert(folder, "script")
     text = (folder / "script.py").read_text()
     assert "prepare(model, optimizer, loader)" in text and "not reach" not in text
@@ -63,41 +66,6 @@ def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:
     assert "model, optimizer, loader, scheduler = accelerator.prepare(" in after
     assert after.index("Falling(optimizer, len(loader))") < after.index("accelerator.prepare(")
     assert not notes(text, "CT201")
-
-
-PER_EPOCH = """
-class Fit:
-    def __init__(self, model, optimizer, loader, scheduler=None):
-        self.model = model
-        self.optimizer = optimizer
-        self.loader = loader
-        self.scheduler = scheduler
-
-    def step(self, x, y):
-        <self.step loss = F.mse_loss(self.model(x), y)>
-        {in_step}
-
-    def run(self, epochs):
-        for epoch in range(epochs):
-            for x, y in self.loader:
-                self.step(x, y)
-                {in_epoch}
-            {behind}
-
-<model>
-Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
-"""
-
-
-@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
-def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
-    where: str, is_prepared: bool
-) -> None:
-    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
-    text = Trap("", PER_EPOCH.format(**places)).text
-    assert (
-        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
-    ) is is_prepared
 
 
 SAME = """
@@ -168,34 +136,6 @@ def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training
     joined = "optimizer, loader, schedule" if is_prepared else "optimizer, loader"
     assert f"accelerator.prepare(model, {joined})" in text
     assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
-
-
-LOWERED = """
-import torch
-from pytorch_pretrained_bert import BertAdam
-from torch.utils.data import DataLoader
-
-loader = DataLoader([], 8)
-model = torch.nn.Linear(4, 2)
-total = {total}
-optimizer = {made}
-for x, y in loader:
-    <step>
-"""
-
-
-@pytest.mark.parametrize(
-    ("total", "made", "is_said"),
-    [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", True),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False),
-    ],
-)
-def test_an_optimizer_that_lowers_its_own_rate_is_said(total: str, made: str, is_said: bool) -> None:
-    text = LOWERED.format(total=total, made=made)
-    assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
 
 
 RATES = """
@@ -351,3 +291,105 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
     after = converted(LAST.format(more=more, test=test))
     assert "self.loader = accelerator.prepare(self.loader)" not in after
+
+
+LOWERED = """
+import torch
+from pytorch_pretrained_bert import BertAdam
+from torch.utils.data import DataLoader
+
+loader = DataLoader([], 8)
+model = torch.nn.Linear(4, 2)
+total = {total}
+optimizer = {made}
+for x, y in loader:
+    <step>
+"""
+
+
+@pytest.mark.parametrize(
+    ("total", "made", "is_said", "is_given"),
+    [
+        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, True),
+        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", False, True),
+        ("3 * (len(rows) // 8)", "BertAdam(model.parameters(), lr=0.1, t_total=total)", True, False),
+        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, False),
+        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False, False),
+    ],
+)
+def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_said: bool, is_given: bool) -> None:
+    """It is given the length of the prepared loader; of another length it is said that it counts all processes' steps."""
+    text = LOWERED.format(total=total, made=made)
+    assert any("lowers its rate" in one.reason for one in notes(text, "CT201")) is is_said
+    after = converted(text)
+    assert (
+        after.index("prepare(model, loader") < after.index("total =")
+        if is_given
+        else "prepare(model, optimizer, loader)" in after
+    )
+
+
+PER_EPOCH = """
+class Fit:
+    def __init__(self, model, optimizer, loader, scheduler=None):
+        self.model = model
+        self.optimizer = optimizer
+        self.loader = loader
+        self.scheduler = scheduler
+
+    def step(self, x, y):
+        <self.step loss = F.mse_loss(self.model(x), y)>
+        {in_step}
+
+    def run(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.loader:
+                self.step(x, y)
+                {in_epoch}
+            {behind}
+
+<model>
+Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
+"""
+
+
+@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
+def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
+    where: str, is_prepared: bool
+) -> None:
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    text = Trap("", PER_EPOCH.format(**places)).text
+    assert (
+        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
+    ) is is_prepared
+
+
+MEASURED = """<torch>
+def learn(model, optimizer, loader, epoch):
+    start, total = 0, 0
+    {lines}
+    for i, (x, y) in enumerate(loader):
+        part = {part}
+        <step (model(x) * part).mean()>
+    {behind}
+<model>
+loader = DataLoader([], 8)
+for epoch in range(3):
+    learn(model, optimizer, loader, epoch)
+print(len(loader), [loader])
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "behind", "above"),
+    [
+        ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
+        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
+        ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
+    ],
+)
+def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
+    """The count is one process's, so that the length must be."""
+    after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
+    assert (after.index("accelerator.prepare(") < after.index(lines)) is above

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.files.project import Unit, units
-from crosstrain_migrate.files.reading import read
 
 from .projects import convert, train, write
 
@@ -103,79 +101,6 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
     helper = (folder / "helper.py").read_text()
     assert 'return model.module if hasattr(model, "module") else model' in helper
     assert "return model.to(device)" in helper
-
-
-GUARDED = """
-<torch>
-
-def learn(rows):
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for x, in DataLoader(TensorDataset(rows), batch_size=2):
-        loss = torch.nn.functional.mse_loss(model(x), x)
-        <step loss>
-    return model.weight.item()
-
-if __name__ == "__main__":
-    rows = torch.arange(8.0).view(8, 1)
-    print(rows.sum())
-    result = learn(rows)
-"""
-OTHER = """
-import torch
-from guarded import learn
-
-torch.manual_seed(0)
-result = learn(torch.arange(8.0).view(8, 1))
-"""
-
-
-def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path: Path) -> None:
-    """What the script binds under its guard is not there."""
-    folder = write(tmp_path, guarded=GUARDED, other=OTHER)
-    before = train(folder, "other", launched=False)
-    convert(folder, "guarded")
-    assert train(folder, "other", launched=False) == before
-    zero, one = train(folder, "guarded", 2)
-    assert zero == one
-
-
-LOADERS = """
-import torch
-
-def loader(rows):
-    print("rows", len(rows))
-    return torch.utils.data.DataLoader(rows, batch_size=4)
-"""
-BESIDE = """
-from loaders import loader
-
-for x in loader(range(8)):
-    print(x)
-"""
-ALONE = """
-import torch
-from loaders import loader
-
-<model torch.nn.Linear(1, 1)>
-for x in loader(torch.ones(8, 1)):
-    <step model(x).mean()>
-"""
-
-
-@pytest.mark.parametrize("beside", ["BESIDE", "ALONE"])
-def test_a_script_that_nobody_asked_for_shares_what_it_imports(tmp_path: Path, beside: str) -> None:
-    write(tmp_path, script=ALONE, loaders=LOADERS, other=globals()[beside])
-    assert [unit.whole.text.count("shared") for unit in _units(tmp_path / "script.py")] == [1]
-
-
-def test_a_module_of_one_script_is_its_own(tmp_path: Path) -> None:
-    write(tmp_path, script=ALONE, loaders=LOADERS, other="def f():\n    from loaders import loader\n")
-    assert [unit.whole.text.count("shared") for unit in _units(tmp_path / "script.py")] == [0]
-
-
-def _units(path: Path) -> list[Unit]:
-    return units([read(path)])
 
 
 RUN = """
@@ -324,28 +249,38 @@ def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> Non
     assert "init_process_group" not in (tmp_path / "group.py").read_text()
 
 
-BOARD = """
-import visdom
-
-def draw(port):
-    return visdom.Visdom(port=port)
-"""
-DRAWS = """
+GUARDED = """
 <torch>
-from board import draw
 
-shown = draw(8097)
-<model torch.nn.Linear(1, 1)>
-for x in DataLoader(torch.ones(4, 1)):
-    <step>
+def learn(rows):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, in DataLoader(TensorDataset(rows), batch_size=2):
+        loss = torch.nn.functional.mse_loss(model(x), x)
+        <step loss>
+    return model.weight.item()
+
+if __name__ == "__main__":
+    rows = torch.arange(8.0).view(8, 1)
+    print(rows.sum())
+    result = learn(rows)
 """
 
 
-def test_a_board_of_a_shared_module_is_drawn_by_one_process(tmp_path: Path) -> None:
-    step = "optimizer.zero_grad()\n    model(x).mean().backward()\n    optimizer.step()"
-    script = DRAWS.replace("<step>", step)
-    write(tmp_path, board=BOARD, first=script, second=script)
-    convert(tmp_path, "first")
-    board = (tmp_path / "board.py").read_text()
-    assert "visdom.Visdom(port=port, send=PartialState().is_main_process)" in board
-    assert "crosstrain" not in (tmp_path / "second.py").read_text()
+OTHER = """
+import torch
+from guarded import learn
+
+torch.manual_seed(0)
+result = learn(torch.arange(8.0).view(8, 1))
+"""
+
+
+def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path: Path) -> None:
+    """What the script binds under its guard is not there."""
+    folder = write(tmp_path, guarded=GUARDED, other=OTHER)
+    before = train(folder, "other", launched=False)
+    convert(folder, "guarded")
+    assert train(folder, "other", launched=False) == before
+    zero, one = train(folder, "guarded", 2)
+    assert zero == one

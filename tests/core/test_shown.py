@@ -195,36 +195,3 @@ def test_running_numbers_that_stay_local_are_said_once(start: str, grows: str, s
 )
 def test_what_is_alike_or_reduced_or_not_shown_needs_no_note(start: str, grows: str, shown: str) -> None:
     assert _says_local(start, grows, shown) == 0
-
-
-LINES = """class Net(nn.Linear):
-    def describe(self):
-        lines = []
-        lines.append(f"{self.weight.sum()}")
-        return lines
-
-def show(what):
-    if type(what) == list:
-        torch.save(what, "lines.pt")
-
-model = Net("""
-
-
-def test_a_list_that_a_method_fills_has_no_mean() -> None:
-    text = SCRIPT.format(shown="pass").replace("model = nn.Linear(", LINES) + "show(model.describe())\n"
-    assert "\nshow(model.describe())\n" in convert(text, "crosstrain", lambda rule, node: True).text
-
-
-def test_a_loss_that_a_step_shows_is_said() -> None:
-    step = """
-def step(x, y):
-    loss = criterion(model(x), y)
-    loss.backward()
-    optimizer.step()
-    print(loss.item())
-
-for x, y in loader:
-    step(x, y)
-"""
-    done = convert(SCRIPT.partition("for epoch")[0] + step, "crosstrain", lambda rule, node: True)
-    assert any("main process's own" in one.reason for one in done.findings)

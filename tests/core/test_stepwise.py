@@ -69,13 +69,6 @@ def test_a_step_that_a_process_leaves_out_in_a_while_loop_is_left_out_by_all() -
     assert [one for one in notes(counted, "CT605") if "makes the others wait" in one.reason]
 
 
-def test_objects_that_are_members_of_each_other_are_planned_in_time() -> None:
-    chain = (
-        "node = args\nwhile node.next:\n    node = node.next\n    args.next = node\n    node.next = args\n"
-    )
-    assert "prepare" in converted(ADAPTS.replace("train(args)\n", f"{chain}train(args)\n", 2))
-
-
 TRAINER = """
 import torch
 from torch.utils.data import DataLoader

@@ -102,6 +102,8 @@ for step in range(4):
     fill(x, loaders["train"])
     <step model(x).mean()>
 """
+
+
 LENGTH = "\n    def __len__(self):\n        return len(self.loader)"
 
 

@@ -101,18 +101,26 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
     assert once_more(after) == after
 
 
+@pytest.mark.parametrize(
+    ("gpus", "test"),
+    [
+        (
+            "args.gpu",
+            'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)',
+        ),  # never asked of None
+        ('"0"', 'args.gpu and "LOCAL_RANK" not in os.environ'),
+    ],
+)
+def test_what_asks_for_the_option_goes_first(gpus: str, test: str) -> None:
+    choice = f'if args.gpu:\n        os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
+    assert f"    if {test}:\n        os.environ" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
+
+
 @pytest.mark.parametrize("gpus", ['os.environ.get("LOCAL_RANK", "0")', '",".join(mapped)'])
 def test_a_script_that_asks_who_launched_it_chooses_by_itself(gpus: str) -> None:
     """And so does one whose GPUs may not be counted first."""
     choice = f'mapped = map(str, args.gpus)\n    os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
     assert f"    {choice}\n" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
-
-
-def test_a_print_above_the_choice_of_a_gpu_does_not_start_the_processes() -> None:
-    lines = 'print(args)\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nnotes = Notes("log")'
-    after = converted(LOGGED.format(lines=lines))
-    assert "\nprint(args)\n" in after
-    assert "PartialState" not in after[after.index("args = ") : after.index("CUDA_VISIBLE_DEVICES")]
 
 
 CHOSEN = """import os
@@ -137,37 +145,6 @@ def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -
     assert 'accelerator.save(model.state_dict(), "model.pt")' in after, "behind the choice"
 
 
-VISIBLE = """import os
-<torch>
-
-def read():
-    {first}
-    return options.load()
-
-def main(settings):
-    <model>
-    for x, y in DataLoader(settings.rows):
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-
-if __name__ == "__main__":
-    names = collect()
-    settings = read()
-    main(settings)
-"""
-
-
-@pytest.mark.parametrize(
-    ("first", "made"),
-    [('os.environ["CUDA_VISIBLE_DEVICES"] = options.gpus', ["main"]), ("pass", ["main", "top"])],
-)
-def test_the_gpus_are_chosen_before_the_accelerator_takes_one(first: str, made: list[str]) -> None:
-    """The accelerator is not made above the call of a function that says which GPUs there are."""
-    main, top = converted(VISIBLE.format(first=first)).split("__main__")
-    found = [name for name, text in (("main", main), ("top", top)) if "accelerator = Accelerator()" in text]
-    assert found == made
-
-
 @pytest.mark.parametrize(
     ("use", "one"), [('writer.add_scalar("x", 1)', True), ("folder = writer.log_dir", False)]
 )
@@ -175,3 +152,30 @@ def test_an_event_file_above_the_choice_of_a_gpu_is_the_first_process_s(use: str
     made = "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter()\n\ndef choose"
     after = converted(CHOSEN.replace("def choose", made) + use)
     assert ('SummaryWriter() if os.environ.get("RANK", "0") == "0" else None' in after) is one
+
+
+IN_A_GUARD = """import os
+<torch>
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    <model>
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    <loop>
+
+{head}
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+    {address}
+    main()
+"""
+ADDRESS = 'os.environ["MASTER_PORT"] = "12355"'
+
+
+@pytest.mark.parametrize(("head", "address", "is_behind"), [("", ADDRESS, True), (ADDRESS, "pass", False)])
+def test_a_group_begins_where_its_address_is_written(head: str, address: str, is_behind: bool) -> None:
+    """In the script's guard that is behind its choice of GPUs; an address at the head of the file must not come first."""
+    after = converted(IN_A_GUARD.format(head=head, address=address))
+    assert (after.index("CUDA_VISIBLE_DEVICES") < after.index("PartialState(group_of_one")) is is_behind
+    assert after.index("PartialState(group_of_one") < after.index("MASTER_PORT")

@@ -1,44 +1,29 @@
 """What a script's command line can say: its options with their defaults, and the device that its flags choose.
 
-    python -m tests.corpora.command_line CHECKOUTS [--only ID ...]
-
-Asks the public scripts of `public/scripts.json` whose checkouts are there, before and after their conversion, and prints
-what differs and how much was compared; the exit code is the number of scripts that differ. A script is run until it reads
-its command line; what its options make of each command line about a device, a rank or a precision is compared. To see the
-device, it is run until it first moves a module or a tensor, with CUDA said to be there; nothing is put on a device. A script
-that stops before has the last device that it made, the accelerator's, or the CPU where its optimizer had parameters there.
-Packages that are not installed are stood in for, and a group of processes has one.
+A script is run until it reads its command line; what its options make of each command line about a device, a rank or a
+precision is compared. To see the device, it is run until it first moves a module or a tensor, with CUDA said to be there;
+nothing is put on a device. A script that stops before has the last device that it made, the accelerator's, or the CPU where
+its optimizer had parameters there. A group of processes has one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dis
-import inspect
 import io
-import json
 import os
 import re
 import runpy
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 100  # seconds for a script and its conversion
-SCRIPTS = Path(__file__).parent / "public" / "scripts.json"
 _DEVICE = re.compile(r"cuda|cpu|gpu|mps|device|accel", re.I)
 _RUN = re.compile(r"rank|backend|world|fp16|bf16|amp|half|precision|dist|nodes?$", re.I)
 _DEVICES = {"'cpu'", "'cuda'", "device(type='cpu')"}  # as defaults
@@ -56,37 +41,12 @@ class Option:
     values: str = ""
 
 
-@dataclass
-class Answers:
-    """What an original and its conversion were asked, and what they answer otherwise."""
-
-    options: int = 0
-    parsed: int = 0
-    flags: int = 0
-    differences: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        asked = f"{self.options} options, {self.parsed} command lines parsed, the device of {self.flags} seen"
-        return f"{asked}: {'; '.join(self.differences) or 'the same'}"
-
-
 class Asked(BaseException):
     """Ends a script where it has said what was asked."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__(answer)
         self.answer = answer
-
-
-def options(script: Path) -> list[Option] | None:
-    """The options of a script that reads its command line by argparse, click or fire; None where it reads none."""
-    with contextlib.ExitStack() as stack:
-        if click := _there("click"):
-            stack.enter_context(patch.object(click.Command, "main", _of_command))
-        if fire := _there("fire"):
-            stack.enter_context(patch.object(fire, "Fire", _of_function))
-        found = _asked_of_parser(script, _of_parser)
-        return found if isinstance(found, list) else None  # a script without one may stop at its first device
 
 
 def _asked_of_parser(script: Path, answer: Callable[..., NoReturn]) -> Any:
@@ -202,35 +162,22 @@ def _recording(folder: Path, last: list[str]) -> type:
 
 def differences(before: Path, after: Path) -> list[str]:
     """What the conversion's command line says otherwise than the original's."""
-    return answers(before, after).differences
-
-
-def answers(before: Path, after: Path) -> Answers:
-    """Asks both for their options, and for the device of each command line that may choose one."""
-    old, new = options(before), options(after)
-    if old is None or new is None:
-        return Answers(differences=[] if old == new else [f"options: {old} became {new}"])
-    there = {option.names: option for option in new}
-    found = Answers(len(old))
-    found.differences += [
+    old: list[Option] = _asked_of_parser(before, _of_parser)
+    there = {option.names: option for option in _asked_of_parser(after, _of_parser)}
+    found = [
         f"{option.names[-1]}: {option} became {there.get(option.names)}"
         for option in old
         if not _same(option, there)
     ]
     needed: list[str] = _asked_of_parser(before, _needs_of_parser) or []
     lines = [[*needed, *chosen] for chosen in (*_choices(old), *_other_lines(old))]
-    for line, was, became in zip(lines, parsed(before, lines), parsed(after, lines), strict=False):
-        found.parsed += 1
+    for line, was, became in zip(lines, parsed(before, lines), parsed(after, lines), strict=True):
         if was != became:
-            found.differences.append(f"{' '.join(line) or 'no flag'}: parsed as {became}, was {was}")
+            found.append(f"{' '.join(line) or 'no flag'}: parsed as {became}, was {was}")
     for chosen in _choices(old) if len(_choices(old)) > 1 else ():
-        arguments = [*needed, *chosen]
-        was, became = device(before, arguments), device(after, arguments)
-        if was is None or became is None:
-            continue
-        found.flags += 1
-        if was != became:
-            found.differences.append(f"{' '.join(chosen) or 'no flag'}: {was} became {became}")
+        was, became = (device(script, [*needed, *chosen]) for script in (before, after))
+        if None not in (was, became) and was != became:
+            found.append(f"{' '.join(chosen) or 'no flag'}: {was} became {became}")
     return found
 
 
@@ -267,13 +214,6 @@ def _same(old: Option, there: dict[tuple[str, ...], Option]) -> bool:
     return new.default == old.default or {new.default, old.default} <= _DEVICES
 
 
-def _there(module: str) -> Any:
-    try:
-        return __import__(module)
-    except ImportError:
-        return None
-
-
 def _run(script: Path, arguments: list[str]) -> Any:
     """Runs a script as `python script.py` does, in a folder of its own, until it answers."""
     path, argv, here, variables = list(sys.path), list(sys.argv), Path.cwd(), dict(os.environ)
@@ -281,7 +221,6 @@ def _run(script: Path, arguments: list[str]) -> Any:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         sys.path[0:0] = [str(script.parent)]
         sys.argv = [str(script), *arguments]
-        sys.meta_path.append(_MISSING)
         os.chdir(folder)
         try:
             runpy.run_path(str(script), run_name="__main__")
@@ -290,7 +229,6 @@ def _run(script: Path, arguments: list[str]) -> Any:
         except (Exception, SystemExit):
             return None
         finally:
-            sys.meta_path.remove(_MISSING)
             _forget(script.parent, loaded)
             sys.path[:], sys.argv[:] = path, argv
             os.chdir(here)
@@ -305,82 +243,11 @@ def _forget(folder: Path, loaded: set[str]) -> None:
     for name in set(sys.modules) - loaded:
         module = sys.modules[name]
         file = getattr(module, "__file__", None)
-        if isinstance(module, _StandIn) or (file and Path(file).is_relative_to(folder)):
+        if file and Path(file).is_relative_to(folder):
             del sys.modules[name]
     state = sys.modules.get("crosstrain.state")
     if state is not None:
         state.RUN.close()
-
-
-class _Anything:
-    """What a package that is not installed would have: it can be called, asked for anything, and derived from.
-
-    Where it is moved, as a data set's rows or a model of such a package are, the device is seen.
-    """
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __call__(self, *_: Any, **__: Any) -> _Anything:
-        return _Anything()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if name == "cuda":
-            return _moved_to_cuda
-        return _moved(lambda *_, **__: _Anything()) if name == "to" else _Anything()
-
-    def __iter__(self) -> Iterator[Any]:
-        """As many as are unpacked; a loop has none."""
-        frame = sys._getframe(1)
-        code, at = frame.f_code.co_code, frame.f_lasti
-        count = code[at + 1] if dis.opname[code[at]] == "UNPACK_SEQUENCE" else 0
-        return iter([_Anything() for _ in range(count)])
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, key: Any) -> Any:
-        return _Anything()
-
-    def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
-        return (_Anything,)
-
-
-class _StandIn(ModuleType):
-    """A package that is not installed."""
-
-    __path__: ClassVar[list[str]] = []
-
-    def __getattr__(self, name: str) -> _Anything:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Anything()
-
-
-class _Missing(MetaPathFinder, Loader):
-    """Finds what nothing else finds."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return None if _is_of_library() else ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _StandIn(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
-
-
-def _is_of_library() -> bool:
-    """Whether an installed package asks for what it can do without."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(("<frozen importlib", __file__)):
-        frame = frame.f_back
-    return frame is not None and "site-packages" in frame.f_code.co_filename
-
-
-_MISSING = _Missing()
 
 
 def _of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
@@ -405,16 +272,6 @@ def _needs_of_parser(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoR
     raise Asked(found)
 
 
-def _of_command(command: Any, *_: Any, **__: Any) -> NoReturn:
-    found = [one for one in command.params if one.opts and one.opts[0].startswith("-")]
-    raise Asked([Option((*one.opts, *one.secondary_opts), repr(one.default), one.is_flag) for one in found])
-
-
-def _of_function(component: Any = None, *_: Any, **__: Any) -> NoReturn:
-    parameters = inspect.signature(component).parameters.values() if callable(component) else []
-    raise Asked([Option((f"--{one.name}",), repr(one.default), False) for one in parameters])
-
-
 def _moved(plain: Callable[..., Any]) -> Callable[..., Any]:
     def to(*given: Any, **named: Any) -> Any:
         for one in (*given[:2], *named.values()):
@@ -437,57 +294,3 @@ def _picked(cpu: bool, place: Any, index: int | None = None) -> torch.device:
 
 def _prepared(accelerator: Any, *_: Any, **__: Any) -> NoReturn:
     raise Asked(accelerator.device.type)
-
-
-# -- the public scripts ------------------------------------------------------------------------------------------------
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("checkouts", type=Path)
-    parser.add_argument("--only", nargs="+", default=[], metavar="ID")
-    parser.add_argument("--pair", nargs=2, type=Path, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.pair:
-        print(json.dumps(asdict(answers(*chosen.pair))))
-        return 0
-    wrong, total = 0, Answers()
-    for script in json.loads(SCRIPTS.read_text("utf-8"))["scripts"]:
-        folder = chosen.checkouts / script["repo"].replace("/", "+")
-        if (folder / script["script"]).exists() and (not chosen.only or script["id"] in chosen.only):
-            try:
-                found = public_answers(folder, script["script"])
-            except subprocess.TimeoutExpired:
-                print(f"{script['id']}: not asked: no answer in {PATIENCE} s", flush=True)
-                continue
-            wrong += bool(found.differences)
-            total.options += found.options
-            total.flags += found.flags
-            total.parsed += found.parsed
-            print(f"{script['id']}: {found}", flush=True)
-    print(f"in all {total}; {wrong} scripts differ")
-    return wrong
-
-
-def public_answers(folder: Path, script: str) -> Answers:
-    """The answers of a copy of a checkout and of its conversion, each script in a process of its own."""
-    with tempfile.TemporaryDirectory() as place:
-        before, after = Path(place) / "before", Path(place) / "after"
-        for copy in (before, after):
-            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"), symlinks=True)
-        command = [sys.executable, "-m", "crosstrain_migrate.cli", script, "--write"]
-        done = subprocess.run(command, cwd=after, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return Answers(differences=[f"not converted: {done.stderr.strip().splitlines()[-1]}"])
-        pair = [str(before / script), str(after / script)]
-        command = [sys.executable, "-m", "tests.corpora.command_line", place, "--pair", *pair]
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
-        if done.returncode:
-            return Answers(differences=[done.stderr[-300:]])
-        return Answers(**json.loads(done.stdout.splitlines()[-1]))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -95,7 +95,7 @@ def examine(job: tuple[str, bool]) -> Verdict:
     """One file, whatever it holds and however long it takes."""
     name, deep = job
     verdict = Verdict(name)
-    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGPROF, too_long)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         text = read(Path(name)).text
@@ -112,7 +112,7 @@ def examine(job: tuple[str, bool]) -> Verdict:
     return verdict
 
 
-def _too_long(number: int, frame: FrameType | None) -> None:
+def too_long(number: int, frame: FrameType | None) -> None:
     raise TooLong
 
 

@@ -3,7 +3,7 @@
     python -m tests.corpora.first_look FOLDER --entries FILE [--timeout SECONDS] [--diffs FOLDER]
 
 FOLDER holds checkouts, one folder each (`owner+name`), and is only read. FILE names scripts, one a line:
-`owner+name/path/to/script.py`. Prints as JSON for each the outcome, the refusing rules with their places, and of a conversion
+`owner+name/path/to/script.py`, or is `public/scripts.json`, the list of those that are known. Prints as JSON for each the outcome, the refusing rules with their places, and of a conversion
 the files and lines that it changes and its notes. Each script is planned on a copy of its checkout, within a time limit.
 """
 
@@ -146,7 +146,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--diffs", type=Path, help="write each conversion's diff into this folder")
     options = parser.parse_args(arguments)
     folder = options.folder.resolve()
-    lines = (line.split("#")[0].strip() for line in options.entries.read_text().splitlines())
+    text = options.entries.read_text()
+    if options.entries.suffix == ".json":
+        text = "\n".join(
+            f"{one['repo'].replace('/', '+')}/{one['script']}" for one in json.loads(text)["scripts"]
+        )
+    lines = (line.split("#")[0].strip() for line in text.splitlines())
     wanted = [line.partition("/") for line in lines if "/" in line]
     with ThreadPoolExecutor(options.processes) as pool:
         looks = list(

@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from tests.corpora.variations.bases import Base, golden
-from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations.drawing import as_it_is, golden
 from tests.corpora.variations.meaning import recorded
+from tests.corpora.variations.registry import VARIATIONS
 from tests.corpora.variations.script import Project
+from tests.golden.cases import Case
 
 EACH = 2  # scripts that every transformation is tried on
 # Short runs in different styles: flat, functions, a class, tabs, two networks.
@@ -21,7 +22,7 @@ FIRST = (
 FAMILIES = sorted({one.family for one in VARIATIONS.values()})
 
 
-def _bases() -> list[Base]:
+def _bases() -> list[Case]:
     """Plain scripts, those whose runs are short first."""
     plain = [base for base in golden() if not base.distributed]
     return sorted(plain, key=lambda base: FIRST.index(base.name) if base.name in FIRST else len(FIRST))
@@ -31,16 +32,16 @@ def _bases() -> list[Base]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_transformation_keeps_what_a_script_computes(family: str) -> None:
     """To the bit: every printed line, and the weights after every step."""
-    tried: list[tuple[str, Base, Project]] = []
+    tried: list[tuple[str, Case, Project]] = []
     for name, one in VARIATIONS.items():
         if one.family != family:
             continue
-        made = ((base, one.apply(base.project, Random(1))) for base in _bases())
+        made = ((base, one.apply(as_it_is(base), Random(1))) for base in _bases())
         found = list(islice(((name, base, project) for base, project in made if project is not None), EACH))
         assert found, f"{name} applies to no script"
         tried += found
     originals = [base for base in golden() if base.name in {base.name for _, base, _ in tried}]
-    records = recorded([(base.project, base.args) for base in originals])
+    records = recorded([(as_it_is(base), base.args) for base in originals])
     expected = dict(zip([base.name for base in originals], records, strict=True))
     assert all(record.steps and record.lines and not record.error for record in records)
     found_records = recorded([(project, base.args) for _, base, project in tried])

@@ -7,64 +7,11 @@ from crosstrain_migrate.core import refusals
 from crosstrain_migrate.core.conversion import convert
 from crosstrain_migrate.results import Finding
 
+from tests.rules.support import script
+
 from .console import ROOT
 
 LIMITS = (ROOT / "docs" / "limits.md").read_text("utf-8")
-TRAINS = """
-import torch
-from torch.utils.data import DataLoader
-{imports}
-model = torch.nn.Linear(8, 2)
-{wrap}
-optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.1)
-for x, y in DataLoader(data, batch_size=8):
-    optimizer.zero_grad()
-    loss = torch.nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-"""
-LAYER = """
-class Layer(torch.nn.Linear):
-    def forward(self, x):
-        out = super().forward(x)
-        torch.distributed.all_reduce(out)
-        return out
-torch.distributed.init_process_group("gloo")
-"""
-
-
-PLAYS = """
-import gym, torch
-env, net = gym.make("CartPole-v1"), torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for episode in range(10):
-    state, done = env.reset(), False
-    while not done:
-        action = net(state).argmax()
-        state, reward, done, info = env.step(action)
-        loss = -reward * net(state).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
-BY_HAND = """
-import torch
-model = torch.nn.Linear(8, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in batches:
-    loss = torch.nn.functional.cross_entropy(model(x), y)
-    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
-        p.grad = g
-    optimizer.step()
-"""
-HIDDEN = """
-import torch
-from timm.utils import NativeScaler
-model, scale = torch.nn.Linear(8, 2), NativeScaler()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in batches:
-    scale(torch.nn.functional.cross_entropy(model(x), y), optimizer)
-"""
 BY_NAME = """
 import sys, torch
 class Jobs:
@@ -75,10 +22,16 @@ class Jobs:
             optimizer.step()
 globals()[sys.argv[1]]()
 """
+BY_HAND = """\
+for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
+    p.grad = g"""
+HIDDEN = {"loss": "scale(F.cross_entropy(model(x), y), optimizer)", "zero": "", "backward": "", "step": ""}
+TIMM = {"imports": "from timm.utils import NativeScaler", "setup": "scale = NativeScaler()"}
+FSDP = {"imports": "from torch.distributed.fsdp import fully_shard", "setup": "fully_shard(model)"}
 
 
-def script(imports: str = "", wrap: str = "", optimizer: str = "SGD") -> str:
-    return TRAINS.format(imports=imports, wrap=wrap, optimizer=optimizer)
+def golden(name: str) -> str:
+    return (ROOT / "golden" / name / "before.py").read_text("utf-8")
 
 
 def refused(text: str) -> list[Finding]:
@@ -93,23 +46,19 @@ def test_the_script_of_these_tests_is_converted() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "named"),
     [
-        (script("import horovod.torch as hvd", "hvd.init()"), "CT901", "Horovod"),
-        (script("import deepspeed", "model = deepspeed.initialize(model)"), "CT901", "DeepSpeed"),
+        (script(imports="import horovod.torch as hvd", setup="hvd.init()"), "CT901", "Horovod"),
         (
-            script("from torch.distributed.fsdp import fully_shard", "fully_shard(model)"),
+            script(imports="import deepspeed", setup="model = deepspeed.initialize(model)"),
             "CT901",
-            "`torch.distributed.rpc`, `fsdp`",
+            "DeepSpeed",
         ),
-        (script(LAYER, "model = Layer(8, 2)"), "CT901", "layers that communicate"),
-        (
-            script("import torch.multiprocessing as mp", "model.share_memory()\nmp.spawn(print, nprocs=2)"),
-            "CT901",
-            "Hogwild",
-        ),
-        (script(optimizer="LBFGS"), "CT903", "LBFGS"),
-        (PLAYS, "CT901", "env.step"),
-        (BY_HAND, "CT202", "torch.autograd.grad"),
-        (HIDDEN, "CT202", "NativeScaler"),
+        (script(**FSDP), "CT901", "`fsdp`"),
+        (golden("tensor_parallel"), "CT901", "layers that communicate"),
+        (golden("hogwild"), "CT901", "Hogwild"),
+        (golden("lbfgs"), "CT903", "LBFGS"),
+        (golden("policy_gradient"), "CT901", "env.step"),
+        (script(backward=BY_HAND), "CT202", "torch.autograd.grad"),
+        (script(**TIMM, **HIDDEN), "CT202", "NativeScaler"),
         (BY_NAME, "CT905", "name in a string"),
     ],
 )

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +26,23 @@ def _block(page: str, language: str) -> str:
     return str(found)
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with a plain script in its index, a remote of its own, and the hook."""
-    folder = tmp_path / "work"
-    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "remote"], check=True)
-    subprocess.run(["git", "init", "-q", folder], check=True)
-    subprocess.run(["git", "remote", "add", "origin", tmp_path / "remote"], cwd=folder, check=True)
-    shutil.copy(PLAIN, folder / "train.py")
-    hook = folder / ".git/hooks/pre-push"
+@pytest.mark.skipif(os.name == "nt", reason="the hook is a shell script")
+def test_the_hook_stops_a_push_until_the_script_is_converted(tmp_path: Path) -> None:
+    work, remote = tmp_path / "work", tmp_path / "remote"
+    run("git init -q --bare remote && git init -q work && git -C work remote add origin ../remote", tmp_path)
+    shutil.copy(PLAIN, work / "train.py")
+    hook = work / ".git/hooks/pre-push"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(_block("guides/editors.md", "sh"))
     hook.chmod(0o755)
-    subprocess.run(["git", "add", "-A"], cwd=folder, check=True)
-    return folder
-
-
-@pytest.mark.skipif(os.name == "nt", reason="the hook is a shell script")
-def test_the_hook_stops_a_push_until_the_script_is_converted(repository: Path) -> None:
-    stopped = run(PUSH, repository)
+    run("git add -A", work)
+    stopped = run(PUSH, work)
     assert "would change train.py" in stopped
     assert "exit code 1" in stopped
-    assert not list((repository.parent / "remote/refs/heads").iterdir())
-    run("migrate train.py --write", repository)
-    assert run(PUSH, repository).endswith("exit code 0\n")
-    assert list((repository.parent / "remote/refs/heads").iterdir())
+    assert not list((remote / "refs/heads").iterdir())
+    run("migrate train.py --write", work)
+    assert run(PUSH, work).endswith("exit code 0\n")
+    assert list((remote / "refs/heads").iterdir())
 
 
 def test_the_task_of_vs_code_finds_every_finding(tmp_path: Path) -> None:
@@ -66,13 +57,10 @@ def test_the_task_of_vs_code_finds_every_finding(tmp_path: Path) -> None:
     assert seen == [["refused.py", "26", "13", "CT901"], ["train.py", "52", "26", "CT703"]]
     assert all(match[pattern["message"]] for match in found)
     assert matcher["severity"] in ("error", "warning", "info")
-
-
-def test_vim_runs_the_same_command() -> None:
     makeprg = re.search(r"makeprg=(.*)", _block("guides/editors.md", "vim"))
-    assert makeprg is not None
-    (task,) = json.loads(_block("guides/editors.md", "json"))["tasks"]
-    assert makeprg[1].replace("\\ ", " ") == task["command"]
+    assert makeprg is not None and makeprg[1].replace("\\ ", " ") == task["command"], (
+        "vim runs another command"
+    )
 
 
 def test_the_configuration_can_be_read(tmp_path: Path) -> None:

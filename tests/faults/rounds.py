@@ -8,11 +8,9 @@ bit for bit, of the one that nothing happened to.
 from __future__ import annotations
 
 import random
-import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 
 import torch
@@ -30,30 +28,29 @@ class FaultError(AssertionError):
     """Something that must not happen after a fault did."""
 
 
-def rank_killed(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A random rank dies at a random moment of the training."""
-    rank = chance.randrange(journal.WORLD)
-    strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: place.kill(rank))
-    place.train()
-    return strike.result()
+def killed(ranks: Callable[[random.Random], Sequence[int]]) -> Fault:
+    """Ranks die at a random moment of the training."""
+
+    def fault(place: Place, chance: random.Random, seconds: float) -> bool:
+        chosen = ranks(chance)
+        strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: place.kill(*chosen))
+        place.train()
+        return strike.result()
+
+    return fault
 
 
-def main_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
-    """The process that writes the checkpoint dies in the middle of it."""
-    return _kill_while_saving(place, chance, 0)
+def killed_while_saving(rank: int) -> Fault:
+    """A process dies in the middle of a checkpoint; process 0 is the one that writes it."""
 
+    def fault(place: Place, chance: random.Random, seconds: float) -> bool:
+        number = chance.randrange(1, 8)
+        begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
+        strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(rank))
+        place.train()
+        return strike.result()
 
-def other_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
-    """A process that does not write the checkpoint dies in the middle of it."""
-    return _kill_while_saving(place, chance, 1)
-
-
-def all_killed(place: Place, chance: random.Random, seconds: float) -> bool:
-    """Every rank at once."""
-    everyone = range(journal.WORLD)
-    strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: place.kill(*everyone))
-    place.train()
-    return strike.result()
+    return fault
 
 
 def disk_full(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -105,23 +102,17 @@ def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
 def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
     """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
     agent = place.launch("--max-restarts", "4")
-    struck = [kill_while_it_runs(place, agent, chance, seconds / 3) for _ in range(2)]
+    struck = []
+    for _ in range(2):
+        trains, rank = place.trains(), chance.randrange(journal.WORLD)
+        over = lambda trains=trains: trains() or agent.poll() is not None  # noqa: E731
+        strike = Strike(over, chance.uniform(0, seconds / 3), lambda rank=rank: place.kill(rank))
+        strike.join()
+        struck.append(strike.struck)
     _, stderr = agent.communicate(timeout=300)
     if agent.returncode:
         raise FaultError(f"the launcher gave up: {stderr}")
     return any(struck)
-
-
-def kill_while_it_runs(
-    place: Place, agent: subprocess.Popen[str], chance: random.Random, seconds: float
-) -> bool:
-    """Kill a random rank some time after the next batch, unless the launcher has ended by then."""
-    trains, rank = place.trains(), chance.randrange(journal.WORLD)
-    strike = Strike(
-        lambda: trains() or agent.poll() is not None, chance.uniform(0, seconds), lambda: place.kill(rank)
-    )
-    strike.join()
-    return strike.struck
 
 
 def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -142,40 +133,22 @@ def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
 
 def in_background(fault: Fault) -> Fault:
     """The same in a training that saves with `blocking=False`."""
-
-    @wraps(fault)
-    def beside(place: Place, chance: random.Random, seconds: float) -> bool:
-        return fault(replace(place, background=True), chance, seconds)
-
-    beside.__name__ = f"{fault.__name__}_in_background"
-    return beside
+    return lambda place, chance, seconds: fault(replace(place, background=True), chance, seconds)
 
 
-BACKGROUND = tuple(
-    map(
-        in_background,
-        (
-            rank_killed,
-            main_killed_while_saving,
-            other_killed_while_saving,
-            all_killed,
-            disk_full,
-            agent_killed,
-        ),
-    )
-)
+BESIDE: dict[str, Fault] = {
+    "rank_killed": killed(lambda chance: [chance.randrange(journal.WORLD)]),
+    "main_killed_while_saving": killed_while_saving(0),
+    "all_killed": killed(lambda _: range(journal.WORLD)),
+    "disk_full": disk_full,
+    "agent_killed": agent_killed,
+}
 FAULTS: dict[str, Fault] = {
-    fault.__name__: fault
-    for fault in (
-        *BACKGROUND,
-        rank_killed,
-        main_killed_while_saving,
-        all_killed,
-        disk_full,
-        disk_read_only,
-        restarted_after_kills,
-        agent_killed,
-    )
+    **BESIDE,
+    "disk_read_only": disk_read_only,
+    "restarted_after_kills": restarted_after_kills,
+    **{f"{name}_in_background": in_background(fault) for name, fault in BESIDE.items()},
+    "other_killed_while_saving_in_background": in_background(killed_while_saving(1)),
 }
 
 
@@ -189,7 +162,6 @@ class Outcome:
     dropped: int = 0
     wrong: int = 0
     reason: str = ""
-    seconds: float = 0.0
 
     @property
     def bad(self) -> bool:
@@ -243,14 +215,6 @@ def make_reference() -> Reference:
     reference = Reference(batches, journal.digest(place.folder, 0), lines[-1] - lines[0])
     place.remove()
     return reference
-
-
-def _kill_while_saving(place: Place, chance: random.Random, rank: int) -> bool:
-    number = chance.randrange(1, 8)
-    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
-    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(rank))
-    place.train()
-    return strike.result()
 
 
 def _newest_step(place: Place) -> int | None:

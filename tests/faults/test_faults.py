@@ -1,7 +1,9 @@
-"""One round of every fault; `make faults` runs hundreds."""
+"""One round of every fault, always the same; with CROSSTRAIN_FAULTS as many new ones of each as it says (`make faults`)."""
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.faults.journal import Reference
 from tests.faults.rounds import FAULTS, make_reference, run
 
+ROUNDS = int(os.environ.get("CROSSTRAIN_FAULTS", 0))
 TRIES = 8  # a training may be over before it is struck: each try strikes in half the time
 
 
@@ -19,12 +22,16 @@ def reference() -> Reference:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_nothing_is_lost_repeated_or_dropped(name: str, reference: Reference) -> None:
-    for seed in range(TRIES):
-        try:
-            outcome = run(FAULTS[name], replace(reference, seconds=reference.seconds / 2**seed), seed)
-        except PermissionError as error:
-            pytest.skip(f"needs a disk of its own: {error}")
-        assert not outcome.bad, outcome
-        if outcome.struck:
-            return
-    pytest.fail(f"{name} never struck before the training was over")
+    first = int(time.time()) if ROUNDS else 0
+    for seed in range(first, first + max(ROUNDS, 1)):
+        for number in range(TRIES):
+            sooner = replace(reference, seconds=reference.seconds / 2**number)
+            try:
+                outcome = run(FAULTS[name], sooner, seed + number)
+            except PermissionError as error:
+                pytest.skip(f"needs a disk of its own: {error}")
+            assert not outcome.bad, outcome
+            if outcome.struck:
+                break
+        else:
+            pytest.fail(f"{name} never struck before the training was over")

@@ -20,7 +20,10 @@ WITHIN = 300  # seconds; far more than it takes, on a machine that does other th
 PATIENCE = 200  # seconds that ranks and machines wait for each other
 SHORT = 30  # the same, where it is to run out
 LONGER = 45  # the same, where a machine also has to start again in it
+RESTARTS = ("--max-restarts", "3")
 LAUNCHED: list[subprocess.Popen[str]] = []
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -78,30 +81,6 @@ def judge(place: Place, reference: Reference) -> None:
     assert [journal.digest(place.folder, rank) for rank in range(2)] == [reference.digest] * 2
 
 
-def test_lost_machine_ends_the_job_and_the_next_one_goes_on(
-    hosts: Hosts, reference: Reference, tmp_path: Path
-) -> None:
-    place = Place(tmp_path)
-    agents = start(place, hosts)
-    assert kill(agents[1].pid)
-    _, stderr = agents[0].communicate(timeout=WITHIN)
-    agents[1].communicate(timeout=WITHIN)
-    assert agents[0].returncode == 1
-    assert "rank 0 of 2 failed with the error above" in stderr
-    finish(start(place, hosts))
-    judge(place, reference)
-
-
-def test_machine_that_comes_back_is_waited_for(hosts: Hosts, reference: Reference, tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    agents = start(place, hosts, "--max-restarts", "3")
-    assert kill(agents[1].pid)
-    agents[1].communicate(timeout=WITHIN)
-    agents[1] = launch(place, hosts, 1, "--max-restarts", "3")
-    finish(agents)
-    judge(place, reference)
-
-
 @pytest.fixture
 def link(hosts: Hosts) -> Iterator[Hosts]:
     """Hosts whose cable is whole afterwards, whatever happened."""
@@ -111,47 +90,65 @@ def link(hosts: Hosts) -> Iterator[Hosts]:
         hosts.heal()
 
 
-def cut(place: Place, hosts: Hosts, seconds: float = 0) -> None:
+def cut(place: Place, hosts: Hosts) -> None:
     """Cut the link, wait, and see that the training stands still since, and was not over."""
     hosts.cut()
     time.sleep(1)
     before = journal.steps_written(place.folder)
-    time.sleep(seconds)
+    time.sleep(1)
     assert journal.steps_written(place.folder) == before
     assert journal.digest(place.folder, 0) == ""
 
 
-def test_a_link_that_stays_cut_ends_the_job_and_the_next_one_goes_on(
-    link: Hosts, reference: Reference, tmp_path: Path
+@pytest.mark.parametrize("restarts", [(), RESTARTS])
+def test_a_machine_that_is_lost_ends_the_job_and_one_that_comes_back_is_waited_for(
+    hosts: Hosts, reference: Reference, tmp_path: Path, restarts: tuple[str, ...]
 ) -> None:
-    """Both machines end, each with one message that says what it waited for."""
     place = Place(tmp_path)
-    agents = start(place, link, timeout=SHORT)
-    cut(place, link)
-    said = [agent.communicate(timeout=WITHIN)[1] for agent in agents]
-    assert [agent.returncode for agent in agents] == [1, 1], said
-    for rank, text in enumerate(said):
-        assert text.count("crosstrain launch: ") == 1, text
-        assert f"rank {rank} of 2 failed with the error above" in text
-        assert "Timed out" in text
-    link.heal()
-    finish(start(place, link))
+    agents = start(place, hosts, *restarts)
+    assert kill(agents[1].pid)
+    agents[1].communicate(timeout=WITHIN)
+    if restarts:
+        agents[1] = launch(place, hosts, 1, *restarts)
+    else:
+        _, stderr = agents[0].communicate(timeout=WITHIN)
+        assert agents[0].returncode == 1
+        assert "rank 0 of 2 failed with the error above" in stderr
+        agents = start(place, hosts)
+    finish(agents)
     judge(place, reference)
 
 
-def test_a_machine_cut_off_is_started_again_by_its_cluster_and_waited_for(
-    link: Hosts, reference: Reference, tmp_path: Path
-) -> None:
-    """With restarts the machine that cannot reach machine 0 ends, and machine 0 waits for it to come back."""
+def test_a_link_that_is_soon_back_is_waited_for(link: Hosts, reference: Reference, tmp_path: Path) -> None:
     place = Place(tmp_path)
-    restarts = ("--max-restarts", "3")
-    agents = start(place, link, *restarts, timeout=LONGER)
+    agents = start(place, link)
     cut(place, link)
-    _, stderr = agents[1].communicate(timeout=WITHIN)
-    assert agents[1].returncode == MACHINES_APART
-    assert stderr.count("crosstrain launch: ") == 1, stderr
-    assert f"machine 0 has not answered for {LONGER} s" in stderr
     link.heal()
-    agents[1] = launch(place, link, 1, *restarts, timeout=LONGER)
+    finish(agents)
+    judge(place, reference)
+
+
+@pytest.mark.parametrize(("timeout", "restarts"), [(SHORT, ()), (LONGER, RESTARTS)])
+def test_a_link_that_stays_cut_ends_the_job_and_a_machine_started_again_is_waited_for(
+    link: Hosts, reference: Reference, tmp_path: Path, timeout: int, restarts: tuple[str, ...]
+) -> None:
+    """Without restarts both machines end, each with one message that says what it waited for. With them the one that
+    cannot reach machine 0 ends, and machine 0 waits for it to come back."""
+    place = Place(tmp_path)
+    agents = start(place, link, *restarts, timeout=timeout)
+    cut(place, link)
+    ended = agents[1:] if restarts else agents
+    said = [agent.communicate(timeout=WITHIN)[1] for agent in ended]
+    assert all(text.count("crosstrain launch: ") == 1 for text in said), said
+    link.heal()
+    if restarts:
+        assert agents[1].returncode == MACHINES_APART
+        assert f"machine 0 has not answered for {timeout} s" in said[0]
+        agents[1] = launch(place, link, 1, *restarts, timeout=timeout)
+    else:
+        assert [agent.returncode for agent in agents] == [1, 1], said
+        for rank, text in enumerate(said):
+            assert f"rank {rank} of 2 failed with the error above" in text and "Timed out" in text
+        agents = start(place, link)
     finish(agents)
     judge(place, reference)

@@ -2,7 +2,7 @@
 
 Exit codes: 0 everything passed; 1 something failed, which the report names; 2 a wrong option; 3 torch sees no GPU.
 ``--device cpu`` runs the same on the CPU, to try the check itself; ``--device xla`` on XLA's CPU client, whose tensors do not
-mix with the CPU's: golden cases, public scripts and tests on one process there, and the rest on the CPU.
+mix with the CPU's: golden cases and tests on one process there, and the rest on the CPU.
 """
 
 from __future__ import annotations

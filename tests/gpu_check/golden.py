@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.golden.cases import Case, cases
-from tests.gpu_check.commands import Check, Done
+from tests.gpu_check.commands import Check
 from tests.support.forked import Job, Ran, run_all
 from tests.support.ranks import free_port
 from tests.xla.expected import DEVICE, EXPECTED, ONE_CHIP, as_expected
@@ -129,7 +129,7 @@ def at_once() -> int:
     return max(1, min(12, len(os.sched_getaffinity(0))))
 
 
-def _judge(case: str, name: str, done: Done | Ran, plain: Done | Ran | None, strict: bool = False) -> Outcome:
+def _judge(case: str, name: str, done: Ran, plain: Ran | None, strict: bool = False) -> Outcome:
     if done.code:
         return Outcome(case, name, failure=reason(done))
     mine = numbers(done.out)
@@ -143,10 +143,8 @@ def _judge(case: str, name: str, done: Done | Ran, plain: Done | Ran | None, str
     return Outcome(case, name, furthest)
 
 
-def reason(done: Done | Ran) -> str:
+def reason(done: Ran) -> str:
     """The last words of a run that failed."""
-    if isinstance(done, Done):
-        return done.reason
     if done.was_stopped:
         return "no end in its time"
     lines = [line for line in done.err.splitlines() if line.strip()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -15,17 +14,9 @@ from crosstrain.comm.visible_devices import names
 
 from tests.benchmarks.__main__ import measure
 from tests.benchmarks.__main__ import table as benchmark_table
-from tests.gpu_check import golden, public
+from tests.gpu_check import golden
 from tests.gpu_check.commands import LAUNCH, MIGRATE, ROOT, Check, run
 from tests.gpu_check.report import Section, code, table
-from tests.support.ranks import free_port
-
-NCCL = """
-import os, torch, torch.distributed as dist
-dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
-x = torch.ones(1, device="cuda"); dist.all_reduce(x); print("sum", x.item())
-"""
-MEMORY = ("plain", "crosstrain", "views")
 
 
 def environment(check: Check) -> Section:
@@ -65,7 +56,13 @@ def selftest(check: Check) -> Section:
 
 def corpus(check: Check) -> Section:
     """The golden corpus."""
-    rows = _apart("golden", check.kind, *check.cases)
+    # In a process that has used no device: it forks for its runs.
+    done = run(
+        [sys.executable, "-m", "tests.gpu_check.golden", check.kind, *check.cases], cwd=ROOT, patience=3600.0
+    )
+    if done.code:
+        raise RuntimeError(done.reason)
+    rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])
     by_case: dict[str, dict[str, str]] = {}
     for case, name, cell, _ in rows:
         by_case.setdefault(case, {})[name] = cell
@@ -79,50 +76,6 @@ def corpus(check: Check) -> Section:
     return Section("Golden corpus", text + table(["case", *golden.RUNS], cells), failures)
 
 
-def scripts(check: Check) -> Section:
-    """Public scripts."""
-    if not public.staged():
-        said = "None is here: `python -m tests.corpora.trial.staged` puts ten into build/public-scripts."
-        return Section("Public scripts", said)
-    rows = _apart("public", check.kind)
-    failures = [f"{case}, {name}: {failure}" for case, name, _, failure in rows if failure]
-    return Section("Public scripts", table(["case", "run", "outcome"], [row[:3] for row in rows]), failures)
-
-
-def _apart(module: str, *arguments: str) -> list[list[str]]:
-    """What a module prints in a process that has used no device: it forks for its runs."""
-    done = run([sys.executable, "-m", f"tests.gpu_check.{module}", *arguments], cwd=ROOT, patience=3600.0)
-    if done.code:
-        raise RuntimeError(done.reason)
-    rows: list[list[str]] = json.loads(done.out.strip().splitlines()[-1])
-    return rows
-
-
-def nccl(check: Check) -> Section:
-    """Whether NCCL lets two processes use one device. It is expected to refuse; then gloo is what they use."""
-    if check.kind != "cuda":
-        return Section("Two processes on one device", "There is no NCCL here: two processes use gloo.")
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "probe.py"
-        script.write_text(NCCL)
-        port = str(free_port())
-        launched = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node",
-            "2",
-            "--master-port",
-            port,
-        ]
-        done = run([*launched, str(script)], variables={"CUDA_VISIBLE_DEVICES": "0"})
-    if done.code == 0:
-        return Section("Two processes on one device", "NCCL allows it here.")
-    found = re.search(r"Duplicate GPU[^\n]*", done.err)
-    said = found[0] if found else done.reason
-    return Section("Two processes on one device", f"NCCL refuses, so they use gloo:\n\n{code(said)}")
-
-
 def benchmarks(check: Check) -> Section:
     """Steps and loaders, against plain torch and what else is installed."""
     variables = {"CROSSTRAIN_BENCHMARK_DEVICE": check.torchs_own}
@@ -134,20 +87,6 @@ def benchmarks(check: Check) -> Section:
     except RuntimeError as error:
         return Section("Benchmarks", "Not measured.", [str(error).splitlines()[0]])
     return Section("Benchmarks", "Ratios to plain torch.\n\n" + code(benchmark_table(1, results)))
-
-
-def memory(check: Check) -> Section:
-    """The most that one training step holds."""
-    rows, failures = [], []
-    for subject in MEMORY:
-        width = "256" if check.fast else "4096"
-        command = [sys.executable, "-m", "tests.gpu_check.memory", check.torchs_own, subject, width]
-        done = run(command, cwd=ROOT)
-        if done.code:
-            failures.append(f"{subject}: {done.reason}")
-        rows.append([subject, done.out.strip() or "-"])
-    text = "The peak of three steps with AdamW, two processes on one device (views: gradient_as_bucket_view).\n\n"
-    return Section("Memory", text + table(["subject", "MB"], rows), failures)
 
 
 def saving(check: Check) -> Section:
@@ -183,10 +122,7 @@ SECTIONS: dict[str, Callable[[Check], Section]] = {
     "tests": tests,
     "selftest": selftest,
     "golden": corpus,
-    "public": scripts,
-    "nccl": nccl,
     "benchmarks": benchmarks,
-    "memory": memory,
     "saving": saving,
     "script": script,
 }

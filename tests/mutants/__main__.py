@@ -11,15 +11,17 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.planted import REPOSITORY, Planted, Stale, chosen, read_table
-from tests.mutants.suites import BrokenTests, Noticed, Suites
+from tests.mutants.suites import BrokenTests, noticed_by
 from tests.mutants.tree import Tree
 
 WANTED = 0.9
 REPORT = Path("build") / "mutants.md"
+NOTHING = "nothing"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,22 +41,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, Stale) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
-    found: list[Noticed] = []
+    rows: list[tuple[str, ...]] = []
+    broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="crosstrain-mutants-") as folder:
-        suites = Suites(Tree(Path(folder)), None if options.near else options.workers)
+        tree = Tree(Path(folder))
         for one in planted:
+            began = time.monotonic()
             try:
-                found.append(suites.notice(one))
+                test = noticed_by(tree, one, None if options.near else options.workers, broken)
             except BrokenTests as error:
                 print(f"mutants: {one.id}: {error}", file=sys.stderr)
                 return 2
-            print(" | ".join(row(found[-1])), flush=True)
-            write(options.output, found)
-    for test in suites.broken:
+            rows.append((one.id, one.what, test or NOTHING, f"{time.monotonic() - began:.0f}"))
+            print(" | ".join(rows[-1]), flush=True)
+            write(options.output, rows)
+    for test in broken:
         print(f"left out, because it fails without a mistake too: {test}")
-    noticed = sum(bool(one.test) for one in found)
-    print(f"{noticed} of {len(found)} mistakes were noticed; the table is in {options.output}")
-    return 0 if noticed >= WANTED * len(found) else 1
+    noticed = sum(row[2] != NOTHING for row in rows)
+    print(f"{noticed} of {len(rows)} mistakes were noticed; the table is in {options.output}")
+    return 0 if noticed >= WANTED * len(rows) else 1
 
 
 def check(planted: Sequence[Planted]) -> None:
@@ -63,18 +68,15 @@ def check(planted: Sequence[Planted]) -> None:
         one.applied((REPOSITORY / one.file).read_text(encoding="utf-8"))
 
 
-def row(one: Noticed) -> tuple[str, ...]:
-    caught = f"{one.test} ({one.suite})" if one.test else "nothing"
-    return one.planted.id, one.planted.what, caught, f"{one.seconds:.0f}"
-
-
-def write(file: Path, found: Sequence[Noticed]) -> None:
+def write(file: Path, rows: Sequence[tuple[str, ...]]) -> None:
     """Writes the table so far, so that an interrupted run leaves what it has found."""
-    rows: list[tuple[str, ...]] = [("mistake", "what a user sees", "noticed by", "seconds")]
-    rows += [("---", "---", "---", "---:")]
-    rows += [tuple(cell.replace("|", "\\|") for cell in row(one)) for one in found]
+    lines: list[tuple[str, ...]] = [
+        ("mistake", "what a user sees", "noticed by", "seconds"),
+        ("---", "---", "---", "---:"),
+    ]
+    lines += [tuple(cell.replace("|", "\\|") for cell in row) for row in rows]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"| {' | '.join(cells)} |\n" for cells in rows), encoding="utf-8")
+    file.write_text("".join(f"| {' | '.join(cells)} |\n" for cells in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,19 @@ for epoch in range(2):
         optimizer.step()
 """
 LOOP = f"# %%\n{BARE}"
+PASS = "".join(line.removeprefix("    ") + "\n" for line in BARE.splitlines()[1:])
+EVALUATION = """\
+correct = 0
+with torch.no_grad():
+    for x, y in test_loader:
+        correct += (model(x.to(device)).argmax(1).cpu() == y).sum().item()
+print("correct", correct)
+"""
+INSIDE = "".join(f"    {line}\n" for line in (PASS + EVALUATION).splitlines())
+COUNTED = START + MODEL + f"# %%\niter = 0\n# %%\n{PASS}    iter += 1\nprint('epoch', iter)\n"
+COUNTED += "# %%\nhistory = [iter]\nprint('history', history)\n"
+# Counts in two trainings, evaluates in the cell of the second and in one of its own.
+EVALUATED = COUNTED + f"# %%\n{PASS}    iter += 1\n{EVALUATION}print('epoch', iter)\n# %%\n{EVALUATION}"
 LOOK = """\
 images, labels = next(iter(train_loader))
 print(images.shape, labels[:3])
@@ -153,6 +166,31 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
         + f"# %%\nmeter = Meter()\n{LOOP}        meter.see(loss.item())\n# %%\nprint(meter.last)\n",
         {8: ["    return meter\n"]},
     ),
+    # `iter += 1` is unbound in a function that is not given it.
+    "a variable that has a builtin's name is passed in and comes back": (
+        COUNTED,
+        {
+            7: [
+                "def training(model, optimizer, train_loader, iter):",
+                "    return iter\n",
+                "iter = notebook_launcher(training, (model, optimizer, train_loader, iter))",
+                "print('epoch', iter)",
+            ]
+        },
+    ),
+    "an evaluation in the cell that trains is dealt in the function": (
+        START + MODEL + f"# %%\nfor epoch in range(2):\n{INSIDE}",
+        {
+            6: [
+                "    test_loader = accelerator.prepare_evaluation(test_loader)\n",
+                "\n\n\nnotebook_launcher(training, (model, optimizer, train_loader, test_loader))",
+            ]
+        },
+    ),
+    "what stands below the training is the author's": (
+        START + MODEL + f"# %%\n{PASS}{EVALUATION}# %%\n{PASS}{EVALUATION}",
+        {number: ["prepare_evaluation(", '\nprint("correct", correct)'] for number in (6, 7)},
+    ),
     "timed training is converted with its function": (
         GLOBALS.replace("losses.append(train(epoch))", "%time losses.append(train(epoch))"),
         {8: ["        %time losses.append(train(epoch))\n", "notebook_launcher("]},
@@ -166,6 +204,10 @@ def test_is_launched(text: str, expected: dict[int, list[str]]) -> None:
     assert not result.refused and not result.findings, result.findings
     found = after(result)
     assert [(n, part) for n, parts in expected.items() for part in parts if part not in found[n]] == []
+    for number, cell in found.items():
+        assert cell.count("accelerator = Accelerator()") <= 1 and cell.count("prepare_evaluation(") <= 1, (
+            number
+        )
     places = [read(text).place(change.line) for change in result.changes if change.rule == "CT801"]
     launching = [number for number, cell in found.items() if "notebook_launcher(" in cell]
     assert [place.partition(":")[0] for place in places] == [f"cell {number}" for number in launching]

@@ -13,14 +13,19 @@ from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options
 
 from . import notebooks
-from .support import after, document, migrate, notebook, read
-from .test_use import EVALUATED
+from .support import notebook
+from .test_launch import EVALUATED
 
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
-ALL = {"globals": notebooks.GLOBALS, "flat": notebooks.FLAT, "evaluated": EVALUATED}
+ALL = {
+    "globals": (notebooks.GLOBALS, ""),
+    "flat": (notebooks.FLAT, ""),
+    "evaluated": (EVALUATED, ""),
+    "in a module": notebooks.with_module(),
+}
 
 
 def on_two_processes(source: str) -> str:
@@ -32,6 +37,11 @@ def on_two_processes(source: str) -> str:
     return source.replace(
         "    accelerator = Accelerator()", "    accelerator = Accelerator(split_batches=True)"
     )
+
+
+def code(path: Path) -> list[str]:
+    cells = json.loads(path.read_bytes())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
 def executed(sources: list[str], folder: Path) -> list[str]:
@@ -59,42 +69,23 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) -> None:
-    text = ALL[name]
-    original = ["".join(cell["source"]) for cell in document(text)["cells"] if cell["cell_type"] == "code"]
-    result = migrate(text)
-    assert not result.refused, result.findings
-    nbformat.validate(json.loads(read(text).encode(result.after)))
-    alone = list(after(result).values())
+    """A module of the notebook's own changes with it."""
+    text, module = ALL[name]
+    path = tmp_path / "train.ipynb"
+    path.write_bytes(notebook(text))
+    (tmp_path / "steps.py").write_text(module)
+    expected = told(executed(code(path), tmp_path))
+    outcome = run(Request((path,), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert [file.source.path.name for file in outcome.changed] == ["steps.py"] * bool(module) + [
+        "train.ipynb"
+    ]
+    nbformat.validate(json.loads(path.read_bytes()))
+    alone = code(path)
     two = [on_two_processes(source) for source in alone]
     launches = "".join(alone).count("= notebook_launcher(") + "".join(alone).count("\nnotebook_launcher(")
     assert "".join(two).count("num_processes=2") == launches
-    # The migrated cells come first: nothing of the original's is there to help them.
-    printed = executed([*alone, *two, *original], tmp_path)
-    count = len(original)
-    of_one, of_two, expected = (told(printed[n * count : (n + 1) * count]) for n in range(3))
+    printed = executed([*alone, *two], tmp_path)
+    of_one, of_two = told(printed[: len(alone)]), told(printed[len(alone) :])
     assert expected
     assert of_one == expected
     assert numbers(of_two) == pytest.approx(numbers(expected), abs=2e-4)
-
-
-def test_training_in_a_module_of_its_own(tmp_path: Path) -> None:
-    """The module changes with the notebook, and both train as before."""
-    text, module = notebooks.with_module()
-    printed = []
-    for name in ("before", "after"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "steps.py").write_text(module)
-        path = folder / "train.ipynb"
-        path.write_bytes(notebook(text))
-        if name == "after":
-            outcome = run(Request((path,), Options(), Mode.WRITE, cache=False), migrate_text)
-            assert [file.source.path.name for file in outcome.changed] == ["steps.py", "train.ipynb"]
-        cells = json.loads(path.read_bytes())["cells"]
-        alone = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-        two = [on_two_processes(source) for source in alone] if name == "after" else []
-        printed.append(executed([*alone, *two], folder))
-    count = len(printed[0])
-    expected = told(printed[0])
-    assert told(printed[1][:count]) == expected
-    assert numbers(told(printed[1][count:])) == pytest.approx(numbers(expected), abs=2e-4)

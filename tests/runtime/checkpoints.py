@@ -11,6 +11,19 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 
+class Count:
+    """Something of the script's own that is registered."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "more": torch.arange(2)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
 def small_training(folder: Path, **options: Any) -> tuple[Accelerator, nn.Module]:
     """A model, optimizer, scheduler and loader, prepared; project of numbered checkpoints."""
     config = ProjectConfiguration(str(folder), automatic_checkpoint_naming=True, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, cycle, islice
+from itertools import chain, cycle, islice, product
 from typing import Any
 
 
@@ -21,6 +21,13 @@ class Case:
     @property
     def allowed(self) -> bool:
         return not self.split or self.even == "weighted" or self.batch % self.world == 0
+
+
+def grid(sizes: tuple[int, ...], world: int) -> list[tuple[int, Case, int]]:
+    """Every way to shard that many samples, each with its number and with batches to skip."""
+    options = product(sizes, (1, 2, 3, 4), (True, False), (True, False, "weighted"), (True, False))
+    cases = [Case(n, batch, world, *how) for n, batch, *how in options]
+    return [(i, case, i % 3) for i, case in enumerate(case for case in cases if case.allowed)]
 
 
 def expected(order: list[int], case: Case) -> list[list[tuple[list[int], int]]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.options import DataPlan
-from crosstrain.data.prepare import prepare_loader
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -25,6 +26,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from tests.runtime.data_reference import Case
 from tests.support.ranks import this_rank
 
 ACTIVE = ActiveLoaders()
@@ -33,6 +35,48 @@ ACTIVE = ActiveLoaders()
 def prepare(loader: DataLoader[Any], active: ActiveLoaders = ACTIVE, **plan: Any) -> Any:
     """The loader as a process of a run gets it; ``plan``: options of `DataPlan`."""
     return prepare_loader(loader, this_rank(), DataPlan(**plan), active)
+
+
+def walked(raw: DataLoader[Any], case: Case, skip: int, **plan: Any) -> tuple[list[Any], int | None]:
+    """What this rank gets of a pass, and what `len` says where the data set has one."""
+    rank = this_rank().rank
+    loader = prepare(raw, split_batches=case.split, even_batches=case.even, **plan)
+    if skip:
+        loader = skip_first_batches(loader, skip)
+    batches = [
+        (b.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader) for b in loader
+    ]
+    assert ACTIVE.current is None
+    return batches, len(loader) if hasattr(raw.dataset, "__len__") else None
+
+
+def check(found: tuple[list[Any], int | None], share: list[tuple[list[int], int]], where: Any) -> None:
+    """Whether that is this share of the reference."""
+    batches, length = found
+    assert [(rows, real) for rows, real, _, _ in batches] == share, where
+    assert [held for _, _, held, _ in batches] == [len(rows) for rows, _ in share], where
+    assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share), where
+    assert length in (None, len(share)), where
+
+
+def interrupted(
+    fresh: Callable[[], Any], rest: Callable[[Any], Iterator[Any]], save_at: int
+) -> tuple[list[Any], list[Any]]:
+    """What a run gives, and one that is broken off after `save_at` batches and loaded into a new loader."""
+    whole = list(rest(fresh()))
+    loader = fresh()
+    walk = rest(loader)
+    first = [next(walk) for _ in range(save_at)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    streams = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    walk.close()
+    again = fresh()
+    torch.manual_seed(77 + this_rank().rank)  # a new process
+    again.load_state_dict(state)
+    torch.set_rng_state(streams[0])
+    random.setstate(streams[1])
+    np.random.set_state(streams[2])
+    return whole, first + list(rest(again))
 
 
 class Noisy(Dataset[Tensor]):

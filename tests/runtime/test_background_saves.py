@@ -18,24 +18,18 @@ from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
 from torch import Tensor, nn
 
-from tests.runtime.checkpoints import small_training
-from tests.support.ranks import run_ranks
+from tests.runtime.checkpoints import Count, small_training
+from tests.support.ranks import on_ranks
 
 WITHIN = 300.0  # seconds
 
 
-class Held:
+class Held(Count):
     """Something registered whose state can only be written when `release` is called."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.release = threading.Event()
-        self.value = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "list": [self.value]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
 
 
 def waits_for(release: threading.Event) -> Callable[[Any, Path], None]:
@@ -89,12 +83,10 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pyt
     verify(second)
 
 
-def sharded_or_whole(folder: str, kind: str | None) -> tuple[bool, bool, list[bool]]:
-    """Save in the background, train on while it is written, load.
-
-    Returns whether the checkpoint was there before it could be, whether the training moved the weights, and whether weights
-    and optimizer are those of the save.
-    """
+@pytest.mark.parametrize("kind", [None, "FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+@on_ranks(2)
+def test_whole_and_sharded_models_come_back_as_they_were_saved(kind: str | None, tmp_path: Path) -> None:
+    """Save in the background, train on while it is written, load."""
     plugin = None if kind is None else FullyShardedDataParallelPlugin(state_dict_type=kind)
     accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
     torch.manual_seed(0)
@@ -116,31 +108,25 @@ def sharded_or_whole(folder: str, kind: str | None) -> tuple[bool, bool, list[bo
 
     step()
     before = now()
-    where, release = Path(folder) / "state", threading.Event()
+    where, release = tmp_path / "state", threading.Event()
     state_files.save_beside_training = waits_for(release)
     accelerator.save_state(where, blocking=False)
     step()
-    trained, is_there = now(), where.exists()
+    assert not where.exists()
+    assert not torch.equal(before[0], now()[0])
     release.set()
     accelerator.load_state(where)
-    again = [torch.equal(a, b) for a, b in zip(before, now(), strict=True)]
+    assert all(torch.equal(a, b) for a, b in zip(before, now(), strict=True))
     accelerator.end_training()
-    return is_there, not torch.equal(before[0], trained[0]), again
-
-
-@pytest.mark.parametrize("kind", [None, "FULL_STATE_DICT", "SHARDED_STATE_DICT"])
-def test_whole_and_sharded_models_come_back_as_they_were_saved(kind: str | None, tmp_path: Path) -> None:
-    for is_there, moved, again in run_ranks(sharded_or_whole, 2, str(tmp_path), kind):
-        assert not is_there
-        assert moved
-        assert all(again)
 
 
 # -- errors and ends ----------------------------------------------------------------------------------
 
 
-def fails_on_one_rank(folder: str, ask: str) -> tuple[str, bool, bool]:
-    accelerator, _ = small_training(Path(folder))
+@pytest.mark.parametrize("ask", ["save", "load", "end"])
+@on_ranks(2)
+def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_path: Path) -> None:
+    accelerator, _ = small_training(tmp_path)
     write = state_files.save_beside_training
 
     def fails(state: Any, path: Path) -> None:
@@ -155,19 +141,9 @@ def fails_on_one_rank(folder: str, ask: str) -> tuple[str, bool, bool]:
         "load": lambda: accelerator.load_state(where),
         "end": accelerator.end_training,
     }
-    try:
+    with pytest.raises(OSError, match="the disk is gone"):
         calls[ask]()
-    except OSError as error:
-        return str(error), where.exists(), beside(where).exists()
-    return "nothing was raised", where.exists(), beside(where).exists()
-
-
-@pytest.mark.parametrize("ask", ["save", "load", "end"])
-def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_path: Path) -> None:
-    for said, published, left in run_ranks(fails_on_one_rank, 2, str(tmp_path), ask):
-        assert "the disk is gone" in said
-        assert not published
-        assert not left
+    assert not where.exists() and not beside(where).exists()
 
 
 SCRIPT = """

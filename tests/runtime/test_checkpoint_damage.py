@@ -19,8 +19,7 @@ from crosstrain.checkpoint.sharded_reader import check_indexes
 from crosstrain.checkpoint.weights import load_weights
 from torch import nn
 
-from tests.runtime.checkpoints import save_weight, small_training
-from tests.runtime.test_checkpoint import Counter
+from tests.runtime.checkpoints import Count, save_weight, small_training
 
 FILES = [
     "crosstrain.json",
@@ -135,7 +134,7 @@ class Evil:
 
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True)
-    counter = Counter()
+    counter = Count()
     accelerator.register_for_checkpointing(counter)
     accelerator.save_state(tmp_path / "state")
     manifest = Manifest.read(tmp_path / "state")
@@ -154,7 +153,7 @@ class Opaque:
     """A registered object whose state is an object of a class of its own."""
 
     def __init__(self) -> None:
-        self.state = Counter()
+        self.state = Count()
 
     def state_dict(self) -> Any:
         return {"counter": self.state}
@@ -168,7 +167,7 @@ def test_objects_in_a_checkpoint_need_the_users_word(tmp_path: Path) -> None:
     accelerator.register_for_checkpointing(opaque)
     opaque.state.value = 7
     accelerator.save_state(tmp_path / "state")
-    opaque.state = Counter()
+    opaque.state = Count()
     with pytest.raises(ValueError, match="load_state\\(allow_pickle=True\\) if you trust the file"):
         accelerator.load_state(tmp_path / "state")
     accelerator.load_state(tmp_path / "state", allow_pickle=True)

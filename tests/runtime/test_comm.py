@@ -19,10 +19,11 @@ from crosstrain.comm.types import DistributedType
 from crosstrain.config import first_host, read_launch_config, read_place
 from torch import Tensor
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
-def _collectives() -> None:
+@on_ranks(2)
+def test_collectives_over_two_processes() -> None:
     comm = TorchComm.start()
     mine = torch.tensor([comm.rank, 10 + comm.rank])
     for dtype in (torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64, torch.complex64):
@@ -45,21 +46,13 @@ def _collectives() -> None:
     assert str(comm.device) == "cpu"
 
 
-def test_collectives_over_two_processes() -> None:
-    run_ranks(_collectives, 2)
-
-
-def _several(size: int) -> list[list[float]]:
+@pytest.mark.parametrize("size", [3, CAPACITY + 3])
+@on_ranks(2)
+def test_tensors_that_are_gathered_together_keep_their_values(size: int) -> None:
     comm = TorchComm.start()
     odd = torch.full((size,), comm.rank + 5, dtype=torch.uint8)
-    return [
-        found[:, -1].tolist() for found in comm.all_gather_several([odd, torch.tensor([comm.rank - 0.25])])
-    ]
-
-
-@pytest.mark.parametrize("size", [3, CAPACITY + 3])
-def test_tensors_that_are_gathered_together_keep_their_values(size: int) -> None:
-    assert run_ranks(_several, 2, size) == [[[5, 6], [-0.25, 0.75]]] * 2
+    found = comm.all_gather_several([odd, torch.tensor([comm.rank - 0.25])])
+    assert [one[:, -1].tolist() for one in found] == [[5, 6], [-0.25, 0.75]]
 
 
 def test_variables_without_an_address_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

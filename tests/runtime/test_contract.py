@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def one() -> nn.Linear:
@@ -120,8 +120,9 @@ def test_a_window_may_go_on_over_the_end_of_a_loader() -> None:
 # -- two processes ----------------------------------------------------------------------------------
 
 
-def _apart() -> tuple[float, float]:
-    """A number of the stream that `rng_types` keeps common, and one behind `set_seed(device_specific=True)`."""
+@on_ranks(2)
+def test_members_that_look_at_the_processes() -> None:
+    """A number of the stream that `rng_types` keeps common is alike, one behind `set_seed(device_specific=True)` is not."""
     accelerator = Accelerator(cpu=True, rng_types=["generator", "torch"])
     rank = accelerator.process_index
     model = accelerator.prepare_model(one(), evaluation_mode=True)
@@ -148,31 +149,22 @@ def _apart() -> tuple[float, float]:
     ):
         assert decorate(lambda: True)() is (True if rank == who else None)
     set_seed(7, device_specific=True)
-    return common, torch.rand(()).item()
+    alike, apart = accelerator.gather(torch.tensor([[common, torch.rand(()).item()]])).T.tolist()
+    assert alike[0] == alike[1] and apart[0] != apart[1]
 
 
-def test_members_that_look_at_the_processes() -> None:
-    (zero, own), (one_, other) = run_ranks(_apart, 2)
-    assert zero == one_
-    assert own != other
-
-
-def _each_node(folder: str) -> None:
+@on_ranks(2, env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     """Two machines of one process each, as far as anybody can tell."""
     config = ProjectConfiguration(save_on_each_node=True)
     accelerator = Accelerator(cpu=True, project_config=config)
-    mine = Path(folder) / str(accelerator.process_index)
+    mine = tmp_path / str(accelerator.process_index)
     mine.mkdir()
     os.chdir(mine)
     accelerator.save({"x": torch.ones(1)}, "one.pt")
     accelerator.save_model(one(), "weights")
-
-
-def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
-    run_ranks(_each_node, 2, str(tmp_path), env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
-    for rank in "01":
-        assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
-        assert (tmp_path / rank / "weights" / "model.safetensors").exists()
+    assert torch.load(mine / "one.pt", weights_only=True) == {"x": torch.ones(1)}
+    assert (mine / "weights" / "model.safetensors").exists()
 
 
 # -- Decisions of the contract that have no file of their own: files, devices, noise, tied weights, the line at prepar
@@ -189,36 +181,6 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.words(x))
-
-
-def _files(folder: str) -> None:
-    accelerator = Accelerator(cpu=True)
-    model = Tied()
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    accelerator.backward(model(torch.arange(7)).square().mean())
-    optimizer.step()
-    if accelerator.is_main_process:  # nothing here communicates
-        for suffix in (".pt", ".bin", ".safetensors"):
-            accelerator.save_model(model, Path(folder) / f"model{suffix}")
-        accelerator.save(accelerator.get_state_dict(model), Path(folder) / "state.pt")
-    accelerator.save_model(model, Path(folder) / "shards")
-    accelerator.wait_for_everyone()
-    assert str(accelerator.device) == "cpu"
-    plain = torch.load(Path(folder) / "model.pt", map_location=accelerator.device)
-    assert sorted(plain) == ["head.weight", "words.weight"]
-    fresh = Tied()
-    fresh.load_state_dict(plain)
-    assert torch.equal(fresh.head.weight, model.words.weight)
-    assert accelerator.unwrap_model(model) is model
-
-
-def test_files_of_weights_are_written_by_the_main_process_alone(tmp_path: Path) -> None:
-    """accelerate: keys begin with ``module.`` where the script forgets to unwrap, `save_model` writes a directory,
-    and ``map_location=accelerator.device`` raises because the device of the second process is ``cpu:1``."""
-    run_ranks(_files, 2, str(tmp_path))
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["model.bin", "model.pt", "model.safetensors", "shards", "state.pt"]
-    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["model.safetensors"]
 
 
 def test_tied_weights_survive_prepare_and_a_checkpoint(tmp_path: Path) -> None:

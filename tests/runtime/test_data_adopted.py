@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,8 +15,8 @@ from torch import distributed
 from torch.distributed import get_rank
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
-from tests.runtime.loaders import prepare
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.runtime.loaders import interrupted, prepare
+from tests.support.ranks import errors_of, on_ranks, run_ranks, this_rank
 
 
 def _sampler(n: int, kind: Any = DistributedSampler, **kw: Any) -> Any:
@@ -92,29 +91,22 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
                 assert rows == list(range(n)), GRID[number]
 
 
+def _workers(number: int) -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": "fork"} if number else {}
+
+
 def _resume(workers: int, how: str, save_at: int) -> Any:
     def fresh() -> Any:
         sampler = _sampler(11)
-        options: dict[str, Any] = (
-            {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
-        )
-        return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **options))  # type: ignore[arg-type]
+        return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **_workers(workers)))  # type: ignore[arg-type]
 
-    def rest(loader: Any, epoch: int) -> Iterator[Any]:
-        for number in range(epoch, 3):
+    def rest(loader: Any) -> Iterator[Any]:
+        for number in range(loader.epoch, 3):
             (loader if how == "loader" else loader.sampler).set_epoch(number)
             for batch in loader:
                 yield batch.tolist(), loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader
 
-    whole = list(rest(fresh(), 0))
-    loader = fresh()
-    walk = rest(loader, 0)
-    first = [next(walk) for _ in range(save_at)]
-    state = pickle.loads(pickle.dumps(loader.state_dict()))
-    again = fresh()
-    again.load_state_dict(state)
-    first += rest(again, -(-save_at // 3) if save_at % 3 == 0 else save_at // 3)
-    return whole, first
+    return interrupted(fresh, rest, save_at)
 
 
 @pytest.mark.parametrize("how", ["loader", "sampler"])
@@ -146,17 +138,17 @@ def test_a_sampler_for_another_process_is_an_error_on_all(
     assert all(named in message for message in messages) and len(set(messages)) == 1
 
 
-def _whole() -> list[list[int]]:
-    sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
-    return [batch.tolist() for batch in prepare(DataLoader(range(8), batch_size=2, sampler=sampler))]  # type: ignore[arg-type]
-
-
+@on_ranks(1, 2)
 def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
-    assert run_ranks(_whole, 1) == [[[0, 1], [2, 3], [4, 5], [6, 7]]]
-    assert run_ranks(_whole, 2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    comm = this_rank()
+    sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
+    loader = prepare(DataLoader(range(8), batch_size=2, sampler=sampler))  # type: ignore[arg-type]
+    batches = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [batch.tolist() for batch in loader] == batches[comm.rank :: comm.world]
 
 
-def _schedule() -> list[float]:
+@on_ranks(2)
+def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
     accelerator = Accelerator(cpu=True)
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
@@ -170,60 +162,42 @@ def _schedule() -> list[float]:
         optimizer.step()
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
-    return rates
-
-
-def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
-    assert run_ranks(_schedule, 2) == [[0.75, 0.5]] * 2
+    assert rates == [0.75, 0.5]
 
 
 # -- An iterable data set that gives each process its own part is noticed, where one stream is read for all ---
 
 
-class ByGroup(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        yield from islice(range(8), get_rank(), None, distributed.get_world_size())
+def _kind(name: str, read: Callable[[Any], Any], **attributes: Callable[[], Any]) -> Any:
+    """A class of data sets that read so; attributes are made with the object."""
+
+    def init(self: Any) -> None:
+        vars(self).update({name: make() for name, make in attributes.items()})
+
+    body = {"__init__": init, "__iter__": lambda self: iter(read(self)), "__module__": __name__}
+    return type(name, (IterableDataset,), body)
 
 
-class ByVariable(IterableDataset[int]):
-    """Decides in iter(), not with its first row."""
-
-    def __iter__(self) -> Iterator[int]:
-        rank = int(os.environ.get("RANK", 0))
-        return iter(range(rank, 8, 2))
+def _items(data: Any) -> Iterator[int]:
+    for row in range(8):
+        if row % 2 == int(os.environ["RANK"]):
+            yield row
 
 
-class ByItem(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        for row in range(8):
-            if row % 2 == int(os.environ["RANK"]):
-                yield row
-
-
-class ByAccelerator(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.accelerator = Accelerator(cpu=True)
-
-    def __iter__(self) -> Iterator[int]:
-        yield from range(self.accelerator.process_index, 8, self.accelerator.num_processes)
-
-
-class ByAttribute(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.rank = get_rank()
-
-    def __iter__(self) -> Iterator[int]:
-        yield from range(self.rank, 8, 2)
-
-
-class ByFiles(IterableDataset[int]):
-    def __init__(self) -> None:
-        self.files = [f"train-{number}.txt" for number in range(8)][get_rank() :: 2]
-
-    def __iter__(self) -> Iterator[int]:
-        yield from (int(name[6]) for name in self.files)
-
-
+ByGroup = _kind("ByGroup", lambda _: islice(range(8), get_rank(), None, distributed.get_world_size()))
+ByVariable = _kind("ByVariable", lambda _: range(int(os.environ.get("RANK", 0)), 8, 2))
+ByItem = _kind("ByItem", _items)
+ByAccelerator = _kind(
+    "ByAccelerator",
+    lambda data: range(data.of.process_index, 8, data.of.num_processes),
+    of=lambda: Accelerator(cpu=True),
+)
+ByAttribute = _kind("ByAttribute", lambda data: range(data.rank, 8, 2), rank=get_rank)
+ByFiles = _kind(
+    "ByFiles",
+    lambda data: (int(name[6]) for name in data.files),
+    files=lambda: [f"train-{number}.txt" for number in range(8)][get_rank() :: 2],
+)
 SHARDED = [ByGroup, ByVariable, ByItem, ByAccelerator, ByAttribute, ByFiles]
 
 
@@ -248,9 +222,8 @@ class Described(IterableDataset[int]):
 
 def _read(kind: Callable[[], Any], workers: int, plan: dict[str, Any]) -> Any:
     comm = this_rank()
-    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
     try:
-        loader = prepare(DataLoader(kind(), batch_size=2, **options), **plan)
+        loader = prepare(DataLoader(kind(), batch_size=2, **_workers(workers)), **plan)
         rows = [row for batch in loader for row in batch.tolist()]
     except (ValueError, RuntimeError) as error:
         return str(error)

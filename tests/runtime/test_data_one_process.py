@@ -23,22 +23,17 @@ from torch.utils.data import (
 )
 
 from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_same_batches_and_same_random_streams_as_the_plain_loader(name: str) -> None:
+def test_batches_and_random_streams_are_the_plain_loaders_and_the_last_batch_is_known(name: str) -> None:
     """Peer bug 3: accelerate reads one batch ahead, so the data set draws before the model's dropout does."""
     seed_all()
     wanted = record(LOADERS[name]())
     seed_all()
-    prepared = record(prepare(LOADERS[name]()))
-    assert plain(wanted) == plain(prepared)
-
-
-@pytest.mark.parametrize("name", LOADERS)
-def test_the_last_batch_is_known_as_such_in_the_loops_body(name: str) -> None:
     loader = prepare(LOADERS[name]())
+    assert plain(wanted) == plain(record(loader))
     ends = [loader.end_of_dataloader for _ in loader]
     assert ends == [False] * (len(ends) - 1) + [True]
     assert not loader.end_of_dataloader  # outside a loop
@@ -145,8 +140,9 @@ class Short(IterableDataset[int]):
         return iter(range(5))
 
 
-def _pickled() -> list[Any]:
-    """Prepared loaders of every kind, before a pass and in the middle of one."""
+@on_ranks(1, 2)
+def test_a_pickled_loader_is_the_users_own() -> None:
+    """Of every kind, before a pass and in the middle of one."""
     found = []
     plain, stream = DataLoader(range(5), 2), DataLoader(Short(), 2)
     shorter = [skip_first_batches(loader, 1) for loader in (plain, stream)]
@@ -158,14 +154,8 @@ def _pickled() -> list[Any]:
             known = not isinstance(again, PreparedLoader) and isinstance(again, type(raw))
             found.append([known, *(batch.tolist() for batch in again)])
         list(walk)
-    return found
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_a_pickled_loader_is_the_users_own(world: int) -> None:
     whole = [[0, 1], [2, 3], [4]]
-    for found in run_ranks(_pickled, world):
-        assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
+    assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
 
 
 def test_what_is_no_loader_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain.data.prepare import skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
     DataLoader,
@@ -21,17 +19,11 @@ from torch.utils.data import (
     random_split,
 )
 
-from tests.runtime.data_reference import Case, expected
-from tests.runtime.loaders import ACTIVE, prepare
-from tests.support.ranks import errors_of, infos, run_ranks, this_rank
+from tests.runtime.data_reference import Case, expected, grid
+from tests.runtime.loaders import ACTIVE, check, prepare, walked
+from tests.support.ranks import infos, on_ranks, run_ranks, this_rank
 
-
-def _grid(world: int) -> list[tuple[Case, bool, int]]:
-    sizes = (0, 1, 2, 3, 5, 7, 8, 9, 12)
-    options = itertools.product(sizes, (1, 2, 3, 4), (True, False), (True, False, "weighted"), (True, False))
-    cases = [Case(n, b, world, drop, even, split) for n, b, drop, even, split in options]
-    allowed = [case for case in cases if case.allowed]
-    return [(case, i % 2 == 1 and case.n > 0, i % 3) for i, case in enumerate(allowed)]
+SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 12)
 
 
 def _order(case: Case, shuffle: bool) -> list[int]:
@@ -45,22 +37,13 @@ def _order(case: Case, shuffle: bool) -> list[int]:
 
 
 def _run_grid(world: int) -> list[Any]:
-    rank = this_rank().rank
-    torch.manual_seed(rank)  # the order must not depend on the processes' own streams
+    torch.manual_seed(this_rank().rank)  # the order must not depend on the processes' own streams
     seen = []
-    for case, shuffle, skip in _grid(world):
-        generator = torch.Generator().manual_seed(case.n)
-        raw = DataLoader(
-            range(case.n), case.batch, shuffle=shuffle, generator=generator, drop_last=case.drop_last
-        )
-        loader = prepare(raw, split_batches=case.split, even_batches=case.even)
-        if skip:
-            loader = skip_first_batches(loader, skip)
-        batches = [
-            (batch.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader)
-            for batch in loader
-        ]
-        seen.append((batches, len(loader), ACTIVE.current is None))
+    for number, case, skip in grid(SIZES, world):
+        own = torch.Generator().manual_seed(case.n)
+        shuffle = number % 2 == 1 and case.n > 0
+        raw = DataLoader(range(case.n), case.batch, shuffle, generator=own, drop_last=case.drop_last)
+        seen.append(walked(raw, case, skip))
     return seen
 
 
@@ -68,16 +51,10 @@ def _run_grid(world: int) -> list[Any]:
 def test_every_rank_gets_what_the_reference_says(world: int) -> None:
     """Peer bugs 4 and 5 (counts): also after `skip_first_batches`, each rank's real rows are known."""
     by_rank = run_ranks(_run_grid, world, world)
-    for i, (case, shuffle, skip) in enumerate(_grid(world)):
-        wanted = expected(_order(case, shuffle), case)
+    for number, case, skip in grid(SIZES, world):
+        wanted = expected(_order(case, number % 2 == 1), case)
         for rank in range(world):
-            batches, length, left = by_rank[rank][i]
-            share = wanted[rank][skip:]
-            assert [(rows, real) for rows, real, _, _ in batches] == share, (case, shuffle, skip, rank)
-            assert [held for _, _, held, _ in batches] == [len(rows) for rows, _ in share]
-            assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
-            assert length == len(share)
-            assert left
+            check(by_rank[rank][number], wanted[rank][skip:], (case, number, rank))
 
 
 class Python(Sampler[int]):
@@ -167,13 +144,10 @@ class Secret(Sampler[int]):
         return 50
 
 
-def _secret_order() -> None:
-    list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
-
-
+@on_ranks(2)
 def test_an_order_from_a_hidden_source_is_an_error() -> None:
-    for message in errors_of(_secret_order, 2):
-        assert "another order than process" in message and "Seed that source" in message
+    with pytest.raises(RuntimeError, match=r"(?s)another order than process.*Seed that source"):
+        list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
 
 
 def _seedable(data_seed: int | None) -> list[list[int]]:
@@ -223,24 +197,18 @@ def test_workers_of_different_ranks_draw_different_numbers() -> None:
     assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
 
 
-def _strict_weight() -> list[Any]:
-    comm = this_rank()
+@on_ranks(2)
+def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:
+    rank = this_rank().rank
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
     second = prepare(DataLoader(range(6), batch_size=4), split_batches=True, even_batches="weighted")
-
-    def weight() -> Any:
-        try:
-            return ACTIVE.weight(comm.rank)
-        except RuntimeError as error:
-            return str(error)
-
-    both = [weight() for _ in zip(first, second, strict=True)]
-    return [*both, weight(), *((weight(), first.weight, first.remainder) for _ in first)]
-
-
-def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:
-    first, second = run_ranks(_strict_weight, 2)
-    assert first[0] == second[0] == 1.0
-    assert "range of 1+0 rows, range of 1+1 rows" in first[1] and first[1] == second[1]
-    assert first[2:] == [1.0, (1.0, 1.0, 0), (2.0, 2.0, 1)]
-    assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
+    for number, _ in enumerate(zip(first, second, strict=True)):
+        if number:
+            with pytest.raises(RuntimeError, match=r"range of 1\+0 rows, range of 1\+1 rows"):
+                ACTIVE.weight(rank)
+        else:
+            assert ACTIVE.weight(rank) == 1.0
+    assert ACTIVE.weight(rank) == 1.0
+    last = 0.0 if rank else 2.0
+    weights = [(ACTIVE.weight(rank), first.weight, first.remainder) for _ in first]
+    assert weights == [(1.0, 1.0, 0), (last, last, 1)]

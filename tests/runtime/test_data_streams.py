@@ -12,46 +12,40 @@ from typing import Any
 import pytest
 import torch
 from crosstrain.comm import torch_backend
-from crosstrain.data.prepare import skip_first_batches
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
-from tests.runtime.data_reference import Case, expected
-from tests.runtime.loaders import ACTIVE, SizedStream, Stream, plain, prepare
-from tests.support.ranks import errors_of, run_ranks, this_rank
+from tests.runtime.data_reference import Case, expected, grid
+from tests.runtime.loaders import SizedStream, Stream, check, interrupted, plain, prepare, walked
+from tests.support.ranks import errors_of, on_ranks, run_ranks, this_rank
 
-
-def _grid(world: int) -> list[tuple[Case, bool, int]]:
-    options = itertools.product((0, 1, 2, 3, 5, 7, 8), (1, 2, 3, 4), (True, False), (True, False, "weighted"))
-    cases = [Case(*o[:2], world, *o[2:], split) for o in options for split in (True, False)]
-    return [(case, i % 2 == 0, i % 3) for i, case in enumerate(case for case in cases if case.allowed)]
+SIZES = (0, 1, 2, 3, 5, 7, 8)
 
 
 def _run_grid(world: int, dispatch: bool | None, map_style: bool) -> list[Any]:
-    rank = this_rank().rank
     seen = []
-    for case, sized, skip in _grid(world):
-        data: Any = range(case.n) if map_style else SizedStream(case.n) if sized else Stream(case.n)
+    for number, case, skip in grid(SIZES, world):
+        data: Any = range(case.n) if map_style else SizedStream(case.n) if number % 2 else Stream(case.n)
         raw = DataLoader(data, case.batch, drop_last=case.drop_last)
-        loader = prepare(raw, split_batches=case.split, even_batches=case.even, dispatch_batches=dispatch)
-        if skip:
-            loader = skip_first_batches(loader, skip)
-        batches = [(batch.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for batch in loader]
-        seen.append((batches, len(loader) if sized or map_style else None, ACTIVE.current is None))
+        seen.append(walked(raw, case, skip, dispatch_batches=dispatch))
     return seen
 
 
-def _check(world: int, by_rank: list[Any], *, full_tail: bool) -> None:
-    for i, (case, sized, skip) in enumerate(_grid(world)):
+@pytest.mark.parametrize(
+    ("world", "dispatch", "map_style"),
+    [(2, None, False), (3, None, False), (2, True, True), (2, False, False), (3, False, False)],
+)
+def test_streams_dispatched_and_read_by_every_rank(
+    world: int, dispatch: bool | None, map_style: bool
+) -> None:
+    """Peer bugs 5 and 6: with less than one global batch accelerate crashes under drop_last, and where every rank
+    reads it pads and never drops, and has wrong lengths."""
+    by_rank = run_ranks(_run_grid, world, world, dispatch, map_style)
+    for number, case, skip in grid(SIZES, world):
         wanted = expected(list(range(case.n)), case)
-        if not full_tail:
+        if dispatch is not False:
             wanted = _completed_to_a_multiple(wanted, case)
         for rank in range(world):
-            batches, length, left = by_rank[rank][i]
-            share = wanted[rank][skip:]
-            assert [(rows, real) for rows, real, _ in batches] == share, (case, sized, skip, rank)
-            assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
-            assert length in (None, len(share)), (case, rank)
-            assert left
+            check(by_rank[rank][number], wanted[rank][skip:], (case, number, rank))
 
 
 def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
@@ -70,22 +64,6 @@ def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
         real = min(max(tail - rank * width, 0), width)
         batches[-1] = (rows[rank * width : (rank + 1) * width], real)
     return wanted
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_dispatched_streams(world: int) -> None:
-    """Peer bug 6: with drop_last and less than one global batch accelerate crashes; here nothing is yielded."""
-    _check(world, run_ranks(_run_grid, world, world, None, False), full_tail=False)
-
-
-def test_dispatched_map_style_data_sets() -> None:
-    _check(2, run_ranks(_run_grid, 2, 2, True, True), full_tail=False)
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_streams_that_every_rank_reads(world: int) -> None:
-    """Peer bug 5: with dispatch_batches=False accelerate pads and never drops, and has wrong lengths."""
-    _check(world, run_ranks(_run_grid, world, world, False, False), full_tail=True)
 
 
 Pair = namedtuple("Pair", "x y")
@@ -115,8 +93,10 @@ class Ragged(IterableDataset[Any]):
                 yield {"x": x, "ids": {i}}
 
 
-def _ragged(kind: str) -> list[Any]:
-    """Rank r gets batch r of each step; the tail repeats the first. Returns the counts of both ranks, and the ends."""
+@pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
+@on_ranks(2)
+def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
+    """Ragged batches, strings and other objects: rank r gets batch r of each step; the tail repeats the first."""
     rank, sources = this_rank().rank, list(Ragged(kind))
     mine = [sources[rank], sources[2 + rank], sources[4] if rank == 0 else sources[0]]
     loader = prepare(DataLoader(Ragged(kind), batch_size=None))
@@ -124,13 +104,7 @@ def _ragged(kind: str) -> list[Any]:
     for batch, source in zip(loader, mine, strict=True):
         assert plain(batch) == plain(source)
         counts.append((loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader))
-    return counts
-
-
-@pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
-def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
-    """Ragged batches, strings and other objects."""
-    assert run_ranks(_ragged, 2, kind) == [[(2, 2, False), (2, 2, False), (1, 0, True)]] * 2
+    assert counts == [(2, 2, False), (2, 2, False), (1, 0, True)]
 
 
 class Rows(IterableDataset[Any]):
@@ -139,23 +113,23 @@ class Rows(IterableDataset[Any]):
             yield {"x": torch.full((2,), float(i)), "name": f"row {i}", "n": i}
 
 
-def _cut_rows(split: bool) -> list[Any]:
+@pytest.mark.parametrize(
+    ("split", "rows", "weights"),
+    [
+        (True, [[0, 1, 4, 5], [2, 3, 6]], [4 / 3, 2 / 3]),
+        (False, [[0, 1, 2, 3], [4, 5, 6]], [8 / 7, 6 / 7]),
+    ],
+)
+@on_ranks(2)
+def test_tensors_and_strings_are_cut_by_row(split: bool, rows: list[list[int]], weights: list[float]) -> None:
+    rank, mine = this_rank().rank, []
     loader = prepare(DataLoader(Rows(), batch_size=4), split_batches=split, even_batches="weighted")
-    return [(b["name"], b["n"].tolist(), b["x"][:, 0].tolist(), loader.weight) for b in loader]
-
-
-@pytest.mark.parametrize("split", [True, False])
-def test_tensors_and_strings_are_cut_by_row(split: bool) -> None:
-    by_rank = run_ranks(_cut_rows, 2, split)
-    rows = [[int(n) for batch in seen for n in batch[1]] for seen in by_rank]
-    wanted = [[0, 1, 4, 5], [2, 3, 6]] if split else [[0, 1, 2, 3], [4, 5, 6]]
-    assert rows == wanted
-    for seen in by_rank:
-        for names, numbers, values, _ in seen:
-            assert names == [f"row {n}" for n in numbers]
-            assert values == [float(n) for n in numbers]
-    last = [seen[-1][3] for seen in by_rank]
-    assert last == ([4 / 3, 2 / 3] if split else [8 / 7, 6 / 7])
+    for batch in loader:
+        mine += (numbers := batch["n"].tolist())
+        assert batch["name"] == [f"row {n}" for n in numbers]
+        assert batch["x"][:, 0].tolist() == [float(n) for n in numbers]
+        last = loader.weight
+    assert (mine, last) == (rows[rank], weights[rank])
 
 
 class Failing(IterableDataset[int]):
@@ -164,18 +138,15 @@ class Failing(IterableDataset[int]):
         raise OSError("disk on fire")
 
 
-def _failing() -> str:
-    try:
-        list(prepare(DataLoader(Failing(), batch_size=1)))
-    except (OSError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "finished"
-
-
+@on_ranks(2)
 def test_a_read_error_on_process_0_ends_all_processes() -> None:
-    first, second = run_ranks(_failing, 2)
-    assert first == "OSError: disk on fire"
-    assert second == "RuntimeError: process 0 could not read the next batch: OSError: disk on fire"
+    said = (
+        "disk on fire"
+        if this_rank().rank == 0
+        else "process 0 could not read the next batch: OSError: disk on fire"
+    )
+    with pytest.raises(RuntimeError if this_rank().rank else OSError, match=f"^{said}$"):
+        list(prepare(DataLoader(Failing(), batch_size=1)))
 
 
 def _out_of_step() -> None:
@@ -210,13 +181,6 @@ class Shards(IterableDataset[int]):
         return itertools.chain.from_iterable(self.shards)
 
 
-def _sharded(even: Any, drop_last: bool) -> list[Any]:
-    rank = this_rank().rank
-    data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
-    loader = prepare(DataLoader(data, batch_size=2, drop_last=drop_last), even_batches=even)
-    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
-
-
 @pytest.mark.parametrize(
     ("even", "drop", "first", "second"),
     [
@@ -241,28 +205,23 @@ def _sharded(even: Any, drop_last: bool) -> list[Any]:
         (True, True, [([0, 1], 2, True, 1.0)], [([10, 11], 2, True, 1.0)]),
     ],
 )
+@on_ranks(2)
 def test_a_stream_of_shards_is_read_once_and_ends_together(
     even: Any, drop: bool, first: Any, second: Any
 ) -> None:
     """Peers let ranks with fewer rows end early, and the others hang in their next collective."""
-    assert run_ranks(_sharded, 2, even, drop) == [first, second]
-
-
-class Epochs(Dataset[int]):
-    def __len__(self) -> int:
-        return 9
-
-    def __getitem__(self, index: int) -> int:
-        return index
+    rank = this_rank().rank
+    data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
+    loader = prepare(DataLoader(data, batch_size=2, drop_last=drop), even_batches=even)
+    found = [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
+    assert found == (first, second)[rank]
 
 
 def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
-    comm = this_rank()
-
     def fresh() -> Any:
-        torch.manual_seed(comm.rank)
+        torch.manual_seed(this_rank().rank)
         if kind == "map":
-            return prepare(DataLoader(Epochs(), batch_size=2, shuffle=True), dispatch_batches=True)
+            return prepare(DataLoader(range(9), batch_size=2, shuffle=True), dispatch_batches=True)  # type: ignore[arg-type]
         data = Shards([[*range(5)], [*range(10, 14)]]) if kind == "shards" else Stream(9)
         return prepare(DataLoader(data, batch_size=2), dispatch_batches=False if kind == "all" else None)
 
@@ -271,17 +230,7 @@ def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
             for batch in loader:
                 yield batch.tolist(), loader.real_rows(1), loader.end_of_dataloader, torch.rand(()).item()
 
-    whole = list(rest(fresh()))
-    loader = fresh()
-    walk = rest(loader)
-    first = [next(walk) for _ in range(save_at)]
-    state, stream = loader.state_dict(), torch.get_rng_state()
-    walk.close()
-    again = fresh()
-    torch.manual_seed(77 + comm.rank)
-    again.load_state_dict(state)
-    torch.set_rng_state(stream)
-    return whole, first + list(rest(again))
+    return interrupted(fresh, rest, save_at)
 
 
 @pytest.mark.parametrize("save_at", [1, 3, 4])

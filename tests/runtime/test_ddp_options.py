@@ -11,7 +11,7 @@ from crosstrain.utils import GradientAccumulationPlugin
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 class Mean(nn.Module):
@@ -62,7 +62,9 @@ def test_buffers_and_windows_as_the_handlers_say(views: bool) -> None:
     assert grads == grads_1 == [0.75, 1.5]  # averaged each time, against the memory that a window takes
 
 
-def _joined(active_only: bool) -> float:
+@pytest.mark.parametrize(("active_only", "weight"), [(False, -1.5), (True, -2.0)])
+@on_ranks(2)
+def test_join(active_only: bool, weight: float) -> None:
     """The last rank has two batches, and the other one has one; each gradient is the sum of a row."""
     accelerator = Accelerator(cpu=True)
     model: Any = nn.Linear(1, 1, bias=False)
@@ -73,12 +75,7 @@ def _joined(active_only: bool) -> float:
             accelerator.backward(model(torch.ones(1, 1)).sum())
             optimizer.step()
             optimizer.zero_grad()
-    return float(model.weight.item())
-
-
-@pytest.mark.parametrize(("active_only", "weight"), [(False, -1.5), (True, -2.0)])
-def test_join(active_only: bool, weight: float) -> None:
-    assert run_ranks(_joined, 2, active_only) == [weight, weight]
+    assert model.weight.item() == weight
 
 
 class _Fails(torch.autograd.Function):
@@ -91,8 +88,10 @@ class _Fails(torch.autograd.Function):
         raise ArithmeticError
 
 
-def _failing_backward(inside: bool) -> tuple[float, float]:
-    """The backward pass fails when it has been through half of the model, a bucket each. The gradients behind it."""
+@pytest.mark.parametrize("inside", [True, False])
+@on_ranks(2)
+def test_a_backward_pass_that_failed_leaves_nothing_in_the_next(inside: bool) -> None:
+    """It fails when it has been through half of the model, a bucket each."""
     accelerator = Accelerator(cpu=True)
     first, second = nn.Linear(600, 600), nn.Linear(600, 600)
     for layer in (first, second):
@@ -103,13 +102,5 @@ def _failing_backward(inside: bool) -> tuple[float, float]:
         accelerator.backward(second(_Fails.apply(first(x))).sum())  # type: ignore[no-untyped-call]
     model.zero_grad()
     accelerator.backward(model(x).sum())
-    (weight, bias) = (
-        param.grad.flatten()[0].item() for param in (first.weight, second.bias) if param.grad is not None
-    )
-    return weight, bias
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_a_backward_pass_that_failed_leaves_nothing_in_the_next(inside: bool) -> None:
-    for grads in run_ranks(_failing_backward, 2, inside):
-        assert grads == pytest.approx((600 * 0.01 * 1.5, 1.0), rel=1e-4)
+    found = [param.grad.flatten()[0].item() for param in (first.weight, second.bias)]  # type: ignore[union-attr]
+    assert found == pytest.approx([600 * 0.01 * 1.5, 1.0], rel=1e-4)

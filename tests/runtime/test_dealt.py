@@ -19,7 +19,7 @@ from crosstrain import Accelerator, InitProcessGroupKwargs, skip_first_batches
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 # -- iterables and items ----------------------------------------------------------------------------
 
@@ -47,17 +47,13 @@ class Restarting:
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
-        self.at = 0
 
     def __iter__(self) -> Iterator[Any]:
-        self.at = 0
+        self.walk = iter(self.items)
         return self
 
     def __next__(self) -> Any:
-        if self.at == len(self.items):
-            raise StopIteration
-        self.at += 1
-        return self.items[self.at - 1]
+        return next(self.walk)
 
 
 def _generator(items: list[Any]) -> Iterator[Any]:
@@ -155,7 +151,8 @@ def _endless() -> Iterator[torch.Tensor]:
         yield torch.tensor([float(i)])
 
 
-def _loops() -> None:
+@on_ranks(1, 2, 3)
+def test_loops_over_what_is_dealt() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     rank, world = accelerator.process_index, accelerator.num_processes
     stream = accelerator.prepare(_endless())
@@ -196,47 +193,39 @@ def _loops() -> None:
     assert list(skip_first_batches(accelerator.prepare(range(0, 30, 3)), 1)) == whole[rank::world][1:]
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_loops_over_what_is_dealt(world: int) -> None:
-    run_ranks(_loops, world)
-
-
-def _resumed(folder: str) -> list[list[float]]:
-    """Batches after a checkpoint in mid-pass: of the run that goes on, and of one that loads it."""
+def _resumed(folder: str) -> None:
+    """Batches after a checkpoint in mid-pass: of the run that goes on, of one that loads it, and of one that prepares
+    its batches only then."""
     accelerator = Accelerator(cpu=True)
-    seen: list[list[float]] = []
-    for again in (False, True):
+
+    def start(*, load: str) -> Any:
         _seed(5)
         accelerator.free_memory()
-        model = accelerator.prepare(nn.Linear(1, 1))
-        batches = accelerator.prepare(Epochs([torch.tensor([float(i)]) for i in range(9)]))
-        if again:
+        accelerator.prepare(nn.Linear(1, 1))
+        if load == "before":
             accelerator.load_state(folder)
-        taken: list[float] = []
-        for epoch in range(2):
-            for step, x in enumerate(batches):
-                taken += [x.item(), torch.rand(1).item()]
-                model(x)
-                if not again and epoch == 0 and step == 1:
-                    accelerator.save_state(folder)
-                    taken = []
-            if again and len(taken) == 0:
-                return []
-        seen.append(taken)
-    # one that is prepared only after the checkpoint was loaded
-    accelerator.free_memory()
-    accelerator.prepare(nn.Linear(1, 1))
-    accelerator.load_state(folder)
-    late = accelerator.prepare(Epochs([torch.tensor([float(i)]) for i in range(9)]))
-    seen.append([x.item() for x in late])
-    return seen
+        batches = accelerator.prepare(Epochs([torch.tensor([float(i)]) for i in range(9)]))
+        if load == "behind":
+            accelerator.load_state(folder)
+        return batches
+
+    def rest(batches: Any, passes: int) -> list[float]:
+        return [number for _ in range(passes) for x in batches for number in (x.item(), torch.rand(1).item())]
+
+    batches = start(load="")
+    walk = iter(batches)
+    for _ in range(2):
+        next(walk), torch.rand(1)
+    accelerator.save_state(folder)
+    whole = [number for x in walk for number in (x.item(), torch.rand(1).item())] + rest(batches, 1)
+    assert rest(start(load="behind"), 2) == whole
+    late = [x.item() for x in start(load="before")]
+    assert late and late == whole[: 2 * len(late) : 2]
 
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_resumed_pass_goes_on(world: int, tmp_path: Path) -> None:
-    for whole, resumed, late in run_ranks(_resumed, world, str(tmp_path / "state")):
-        assert whole == resumed
-        assert late == whole[: 2 * len(late) : 2] and late
+    run_ranks(_resumed, world, str(tmp_path / "state"))
 
 
 # -- bad input --------------------------------------------------------------------------------------
@@ -319,34 +308,30 @@ class Prefetcher:
         return next(self.batches)
 
 
-def _inside() -> dict[str, Any]:
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        return _prepare_inside() | {"said": said.getvalue()}
-
-
-def _prepare_inside() -> dict[str, Any]:
+def _inside() -> tuple[dict[str, list[int]], str]:
     accelerator = Accelerator(cpu=True)
     rows = torch.arange(8.0)
     wrapper = Forever(DataLoader(rows, batch_size=1))
-    assert accelerator.prepare(wrapper) is wrapper
-    found: dict[str, Any] = {"forever": [int(x) for x in itertools.islice(wrapper, 5)]}
     outer = Forever(Forever(DataLoader(rows, batch_size=1)))  # type: ignore[arg-type]
-    accelerator.prepare(outer)
-    found["outer"] = [int(x) for x in itertools.islice(outer, 2)]
-    prefetcher = accelerator.prepare(Prefetcher(DataLoader(rows, batch_size=1)))
-    found["prefetcher"] = [int(prefetcher.next()) for _ in range(2)]
-    with Path(__file__).open() as file:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), Path(__file__).open() as file:
+        assert accelerator.prepare(wrapper) is wrapper
         assert accelerator.prepare(file) is file
-    return found
+        accelerator.prepare(outer)
+        prefetcher = accelerator.prepare(Prefetcher(DataLoader(rows, batch_size=1)))
+        found = {
+            "forever": [int(x) for x in itertools.islice(wrapper, 5)],
+            "outer": [int(x) for x in itertools.islice(outer, 2)],
+            "prefetcher": [int(prefetcher.next()) for _ in range(2)],
+        }
+    return found, said.getvalue()
 
 
 def test_the_loader_inside_a_wrapper_is_prepared() -> None:
-    results = run_ranks(_inside, 2, env={"CROSSTRAIN_QUIET": ""})
-    for rank, found in enumerate(results):
+    (zero, said), (one, silent) = run_ranks(_inside, 2, env={"CROSSTRAIN_QUIET": ""})
+    for rank, found in enumerate((zero, one)):
         assert found["forever"] == [rank, rank + 2, rank + 4, rank + 6, rank]
         assert found["outer"] == found["prefetcher"] == [rank, rank + 2]
-    said = results[0]["said"]
-    assert results[1]["said"] == ""
+    assert silent == ""
     assert "prepared the DataLoader inside `wrapper` (test_dealt.py:" in said and "Forever.loader" in said
     assert said.count("prepared the DataLoader inside `outer`") == 1

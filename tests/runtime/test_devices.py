@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks, this_rank
+from tests.support.ranks import on_ranks, run_ranks, this_rank
 
 GPU = torch.device("cuda", 0)
 
@@ -262,34 +262,30 @@ def test_a_default_device_of_the_script_does_not_reach_the_runtime() -> None:
 # -- What a run does on GPUs, as far as a CPU can show: torch's calls are recorded, or two processes on the CPU make t
 
 
-SECOND = torch.device("cuda", 1)
-
-
-def test_the_process_takes_its_device_before_the_group_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_takes_its_device_before_the_group_is_made(
+    four_gpus: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """NCCL uses the current device where a group is not bound to one."""
-    done: list[str] = []
 
     class Stopped(Exception):
         pass
 
     def group(*_: Any, **options: Any) -> None:
-        done.append(f"group on {options['device_id']}")
+        four_gpus.append(f"group on {options['device_id']}")
         raise Stopped
 
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: SECOND)
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 1)
-    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: done.append(f"device {index}"))
     monkeypatch.setattr(dist, "init_process_group", group)
     variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     for name, value in (variables | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Stopped):
         TorchComm.start()
-    assert done == ["device 1", "group on cuda:1"]
+    assert four_gpus == [1, "group on cuda:1"]
 
 
-def prepared() -> list[str]:
+@on_ranks(2)
+def test_a_model_is_placed_before_its_values_are_sent() -> None:
+    """NCCL cannot send what is on the CPU."""
     accelerator = Accelerator(cpu=True)
     comm: Any = accelerator._comm
     done: list[str] = []
@@ -297,13 +293,7 @@ def prepared() -> list[str]:
         called = getattr(comm, name)
         setattr(comm, name, lambda *given, _of=called, _name=name: (done.append(_name), _of(*given))[1])
     accelerator.prepare(nn.Linear(2, 2))
-    return done
-
-
-def test_a_model_is_placed_before_its_values_are_sent() -> None:
-    """NCCL cannot send what is on the CPU."""
-    for done in run_ranks(prepared, 2):
-        assert done[0] == "move" and done.count("move") == 1
+    assert done[0] == "move" and done.count("move") == 1
 
 
 class Calls(TorchFunctionMode):
@@ -377,7 +367,8 @@ def _values(kind: torch.dtype, rank: int) -> Tensor:
     )
 
 
-def _carry() -> list[tuple[str, bool]]:
+@on_ranks(2)
+def test_every_dtype_is_carried() -> None:
     comm = this_rank()
     torch_backend._gather_single = _refusing(torch_backend._gather_single)
     dist.all_reduce, dist.broadcast = _refusing(dist.all_reduce), _refusing(dist.broadcast)
@@ -390,12 +381,8 @@ def _carry() -> list[tuple[str, bool]]:
             total = comm.all_reduce(mine, "sum")
             seen.append((f"reduce {kind}", total.dtype is kind and torch.equal(total, both[0] + both[1])))
     total = comm.all_reduce(_values(torch.int16, comm.rank), "max")
-    return [*seen, ("max", torch.equal(total, _values(torch.int16, 1)))]
-
-
-def test_every_dtype_is_carried() -> None:
-    for seen in run_ranks(_carry, 2):
-        assert [what for what, right in seen if not right] == []
+    assert torch.equal(total, _values(torch.int16, 1))
+    assert [what for what, right in seen if not right] == []
 
 
 def _sparse(by_host: bool) -> list[Any]:

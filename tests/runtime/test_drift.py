@@ -15,7 +15,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import errors_of, on_ranks, run_ranks
 
 ROWS, BATCH = 16, 2
 
@@ -100,7 +100,11 @@ def test_ranks_that_drifted_save_nothing(tmp_path: Path) -> None:
     assert errors_of(_saved, 2, str(tmp_path / "whole"), False) == ["no error"] * 2
 
 
-def _legal(case: str) -> str:
+@pytest.mark.parametrize(
+    "case", ["shuffled", "LocalSGD", "evaluates alone", "breaks off alone", "statistics"]
+)
+@on_ranks(2)
+def test_what_ranks_may_do_apart(case: str) -> None:
     """What rank 1 does apart from the others, and may; the training ends."""
     training = Training(shuffle=case == "shuffled")
     accelerator, model, loader = training.accelerator, training.model, training.loader
@@ -127,14 +131,6 @@ def _legal(case: str) -> str:
             model[1].running_mean += 1
     training.epoch()
     accelerator.wait_for_everyone()
-    return case
-
-
-@pytest.mark.parametrize(
-    "case", ["shuffled", "LocalSGD", "evaluates alone", "breaks off alone", "statistics"]
-)
-def test_what_ranks_may_do_apart(case: str) -> None:
-    assert run_ranks(_legal, 2, case) == [case] * 2
 
 
 def _rounding() -> list[str]:

@@ -17,7 +17,7 @@ from crosstrain.utils import find_executable_batch_size, pad_across_processes
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 class Memory(GeneralTracker):
@@ -111,7 +111,8 @@ def test_loggers_speak_once_or_in_turn_from_the_callers_line() -> None:
     assert one == [f"all 1 {here}", f"turn 1 {here}"]
 
 
-def _few() -> None:
+@on_ranks(2)
+def test_triggers_profiles_and_padding() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     assert not accelerator.check_trigger()
@@ -134,10 +135,6 @@ def _few() -> None:
     accelerator.end_training()
     with pytest.raises(RuntimeError, match=r"call end_training\(\) after the last gather"):
         accelerator.gather(torch.ones(1))
-
-
-def test_triggers_profiles_and_padding() -> None:
-    run_ranks(_few, 2)
 
 
 def _local(enabled: bool) -> list[list[Any]]:
@@ -191,15 +188,12 @@ def test_a_batch_size_that_fits_is_found() -> None:
         never()
 
 
-def _unprepared() -> None:
+@on_ranks(2)
+def test_a_model_that_was_not_prepared_is_named() -> None:
+    """Every process would train a model of its own."""
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(1, 1)
     loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(4, 1)), batch_size=2))
-    for (x,) in loader:
+    (x,) = next(iter(loader))
+    with pytest.raises(RuntimeError, match="no model or optimizer was prepared"):
         accelerator.backward(model(x).mean())
-
-
-def test_a_model_that_was_not_prepared_is_named() -> None:
-    """Every process would train a model of its own."""
-    for text in errors_of(_unprepared, 2):
-        assert "no model or optimizer was prepared" in text

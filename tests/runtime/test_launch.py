@@ -16,23 +16,26 @@ import pytest
 from crosstrain.utils import run_summary, tqdm
 
 from tests.support.processes import is_running, remaining
-from tests.support.ranks import run_ranks
+from tests.support.ranks import free_port, run_ranks
 
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "RANK")}
-
-
 def launch(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    agent = begin(folder, *arguments, **environ)
+    out, err = agent.communicate(timeout=300)
+    return subprocess.CompletedProcess(arguments, agent.returncode, out, err)
+
+
+def begin(folder: Path, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "RANK")}
+    return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=folder,
-        env=environment() | environ,
-        capture_output=True,
+        env=kept | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
     )
 
 
@@ -55,14 +58,7 @@ def reports(folder: Path) -> list[dict[str, object]]:
 def test_ranks_get_their_variables_and_the_script_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "train.py").write_text(REPORT)
-    options = [
-        "--cpu",
-        "--num-processes",
-        "2",
-        "--split-batches",
-        "--mixed-precision",
-        "bf16",
-    ]
+    options = ["--cpu", "--num-processes", "2", "--split-batches", "--mixed-precision", "bf16"]
     done = launch(
         tmp_path, *options, "--gradient-accumulation-steps=4", "sub/train.py", "--cpu", "-m", "--", "-x",
         CROSSTRAIN_CONFIG='{"timeout": 60, "mixed_precision": "no"}',
@@ -196,35 +192,11 @@ def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
 
 def start_waiting(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     (folder / "train.py").write_text(WAITING)
-    agent = subprocess.Popen(
-        [*COMMAND, "--cpu", "--num-processes", "2", "train.py"],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    agent = begin(folder, "--cpu", "--num-processes", "2", "train.py")
     deadline = time.monotonic() + 300
     while len(list(folder.glob("*.pid"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     return agent, [int(pid) for path in sorted(folder.glob("*.pid")) for pid in path.read_text().split()]
-
-
-def test_restart_starts_all_ranks_again(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import os, sys, torch\nimport torch.distributed as dist\n"
-        "dist.init_process_group('gloo')\nattempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
-        "total = torch.ones(1); dist.all_reduce(total)\n"
-        "open(f'attempt{attempt}-rank{dist.get_rank()}', 'w').write(str(total.item()))\n"
-        "dist.barrier()\nif attempt == '0' and dist.get_rank() == 1: raise ValueError('first time')\n"
-        "dist.barrier(); dist.destroy_process_group()\n"
-    )
-    done = launch(tmp_path, "--cpu", "--num-processes", "2", "--max-restarts", "1", "train.py")
-    assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.glob("attempt*")) == [
-        "attempt0-rank0", "attempt0-rank1", "attempt1-rank0", "attempt1-rank1",
-    ]  # fmt: skip
-    assert {path.read_text() for path in tmp_path.glob("attempt*")} == {"2.0"}
 
 
 def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
@@ -234,23 +206,9 @@ def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
         "print('rank', dist.get_rank(), 'local', os.environ['LOCAL_RANK'], 'sum', t.item())\n"
         "dist.destroy_process_group()\n"
     )
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     common = ["--cpu", "--num-processes", "2", "--num-machines", "2", "--main-process-ip", "127.0.0.1"]
-    agents = [
-        subprocess.Popen(
-            [*COMMAND, *common, "--main-process-port", port, "--machine-rank", str(rank), "train.py"],
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    common += ["--main-process-port", str(free_port())]
+    agents = [begin(tmp_path, *common, "--machine-rank", rank, "train.py") for rank in ("0", "1")]
     outputs = [agent.communicate(timeout=300) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], outputs
     assert [out for out, _ in outputs] == ["rank 0 local 0 sum 3\n", "rank 1 local 0 sum 3\n"]
@@ -354,13 +312,7 @@ def test_attempts_are_added_and_the_last_checkpoint_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "lines"
-    first = {
-        "attempt": 0,
-        "steps": 1000,
-        "seconds": 9.0,
-        "samples": 64,
-        "checkpoint": str(tmp_path / "out/c0"),
-    }
+    first = {"attempt": 0, "steps": 1000, "seconds": 9.0, "samples": 64, "checkpoint": f"{tmp_path}/out/c0"}
     last = {"attempt": 2, "steps": 500, "seconds": 8.0, "samples": 64}
     path.write_text("".join(json.dumps(line) + "\n" for line in ({**first, "steps": 3}, first, last)))
     expected = "4 processes, 1,500 steps, 4,000 samples/s, 2 restarts, last checkpoint out/c0"

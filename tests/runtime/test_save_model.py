@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from tests.support.ranks import errors_of, run_ranks
+from tests.support.ranks import errors_of, on_ranks, run_ranks
 
 
 def _slowly(accelerator: Accelerator) -> None:
@@ -26,31 +26,26 @@ def _slowly(accelerator: Accelerator) -> None:
         time.sleep(0.5)
 
 
-def _mixed(folder: str) -> list[bool]:
+@on_ranks(2)
+def test_a_process_that_saves_without_writing_returns_when_the_file_is_there(tmp_path: Path) -> None:
+    """Under accelerate the other processes return before the file exists. Guarded calls are of no concern to them."""
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(2, 1))
 
     def save(name: str) -> bool:
-        target = Path(folder) / name
+        target = tmp_path / name
         if accelerator.is_main_process:
             target.unlink(missing_ok=True)
             time.sleep(0.3)
         accelerator.save_model(model, target)
         return target.is_file()
 
-    there = []
     for epoch in range(3):
         if accelerator.is_main_process and epoch != 1:
             save("best.pt")  # the same line as the unguarded one
-        there.append(save("last.pt"))
-        there.append(save(f"epoch{epoch}.safetensors"))
+        assert save("last.pt")
+        assert save(f"epoch{epoch}.safetensors")
         accelerator.wait_for_everyone()
-    return there
-
-
-def test_a_process_that_saves_without_writing_returns_when_the_file_is_there(tmp_path: Path) -> None:
-    """Under accelerate the other processes return before the file exists. Guarded calls are of no concern to them."""
-    assert run_ranks(_mixed, 2, str(tmp_path)) == [[True] * 6] * 2
 
 
 def _failing(folder: str) -> list[str]:
@@ -124,11 +119,12 @@ def test_an_object_is_complete_on_every_process_that_saves_it(world: int, tmp_pa
     assert torch.load(tmp_path / "best.pt") == {"guarded": 1}
 
 
-def _transfer_learning(folder: str) -> list[float]:
+@on_ranks(2, 3)
+def test_each_process_has_its_weights_in_its_own_temporary_directory(tmp_path: Path) -> None:
     """The best weights of a training go to a temporary directory and are read from there, as in PyTorch's tutorial."""
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(2, 1))
-    with tempfile.TemporaryDirectory(dir=folder) as own:
+    with tempfile.TemporaryDirectory(dir=tmp_path) as own:
         best = Path(own) / "best.pt"
         accelerator.save_model(model, best)
         for epoch in range(3):
@@ -146,15 +142,8 @@ def _transfer_learning(folder: str) -> list[float]:
             model.weight.zero_()
         accelerator.load_state(theirs)
         accelerator.wait_for_everyone()
-        return [*model.weight.flatten().tolist(), state == str(theirs)]
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_each_process_has_its_weights_in_its_own_temporary_directory(world: int, tmp_path: Path) -> None:
-    results = run_ranks(_transfer_learning, world, str(tmp_path))
-    assert results == [
-        [1.0, 1.0, rank == 0] for rank in range(world)
-    ]  # the checkpoint is where the main process says
+        assert model.weight.flatten().tolist() == [1.0, 1.0]
+        assert (state == str(theirs)) is accelerator.is_main_process  # where the main process says
 
 
 # -- links ------------------------------------------------------------------------------------------

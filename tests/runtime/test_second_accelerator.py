@@ -13,6 +13,7 @@ from crosstrain.utils import AutocastKwargs, GradientAccumulationPlugin
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.runtime.checkpoints import Count
 from tests.support.ranks import run_ranks
 
 ROWS = 12
@@ -73,7 +74,7 @@ def test_what_is_not_given_is_the_first_ones() -> None:
         project_dir="here",
         dynamo_backend="eager",
     )
-    first.register_for_checkpointing(_Stateful())
+    first.register_for_checkpointing(Count())
     second = Accelerator()
     same = ["device_placement", "dataloader_config", "rng_types", "step_scheduler_with_optimizer", "log_with"]
     same += ["loss_reduction", "downcast_bf16", "dynamo_plugin", "handlers", "project_dir", "scaler"]
@@ -88,13 +89,6 @@ def test_what_is_not_given_is_the_first_ones() -> None:
         assert second.step == 1 and not second.sync_gradients
     second.even_batches = True
     assert first.even_batches is True
-
-
-class _Stateful:
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def test_the_same_loader_is_prepared_once_until_something_changes() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 class Branches(nn.Module):
@@ -25,7 +25,8 @@ class Branches(nn.Module):
         return self.left(x) if branch == 0 else self.right(x)
 
 
-def _branches() -> list[Any]:
+@on_ranks(2)
+def test_ranks_may_use_different_parameters_and_leave_some_unused() -> None:
     accelerator = Accelerator(cpu=True)
     net = Branches()
     net, optimizer = accelerator.prepare(
@@ -38,8 +39,9 @@ def _branches() -> list[Any]:
         branch = [0, 1, accelerator.process_index, 1 - accelerator.process_index][step]
         accelerator.backward(net(x, branch).sum())
         optimizer.step()
-    untouched = torch.equal(net.never.weight, Branches().never.weight)
-    return [untouched, net.never.weight.grad is None, copy.deepcopy(net).state_dict()]
+    assert torch.equal(net.never.weight, Branches().never.weight), "what nobody uses must not even decay"
+    assert net.never.weight.grad is None
+    assert same(copy.deepcopy(net).state_dict(), _branches_alone())
 
 
 def _branches_alone() -> State:
@@ -51,13 +53,6 @@ def _branches_alone() -> State:
         (sum(net(x, branch).sum() for branch in pair) / 2).backward()
         optimizer.step()
     return net.state_dict()
-
-
-def test_ranks_may_use_different_parameters_and_leave_some_unused() -> None:
-    for untouched, no_gradient, state in run_ranks(_branches, 2):
-        assert untouched, "a parameter that nobody uses must not even decay"
-        assert no_gradient
-        assert same(state, _branches_alone())
 
 
 def _by_turns(through_accelerator: bool) -> State:
@@ -86,12 +81,6 @@ def test_parts_trained_by_turns(through_accelerator: bool) -> None:
     first, second = run_ranks(_by_turns, 2, through_accelerator)
     assert same(first, second)
     assert same(alone, first) or not through_accelerator
-
-
-# -- Complex parameters are averaged like others, wherever they stand among the parameters -----------------
-
-
-ROWS, STEPS = 8, 3
 
 
 # -- Activation checkpointing, used as often as a rank's own data wants it ---------------------------------
@@ -221,15 +210,12 @@ class Model(Registered, metaclass=Meta, label="model", size=3):
     pass
 
 
-def _registered() -> tuple[list[str], bool]:
+@on_ranks(2)
+def test_a_class_that_watches_its_subclasses_sees_none_of_ours() -> None:
+    """`prepare` raised TypeError: `__init_subclass__` and metaclasses may want arguments, and may keep a registry."""
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     model = accelerator.prepare(Model())
     with model.no_sync():  # ours: the class of the object is another one
         accelerator.backward(model(torch.ones(1, 2)).sum())
-    kept = isinstance(model, Model) and model.__class__ is Model and model.size == 3
-    return _REGISTERED, kept and type(copy.deepcopy(model)) is Model
-
-
-def test_a_class_that_watches_its_subclasses_sees_none_of_ours() -> None:
-    """`prepare` raised TypeError: `__init_subclass__` and metaclasses may want arguments, and may keep a registry."""
-    assert run_ranks(_registered, 2) == [(["base", "model"], True)] * 2
+    assert isinstance(model, Model) and model.__class__ is Model and model.size == 3
+    assert _REGISTERED == ["base", "model"] and type(copy.deepcopy(model)) is Model

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
 from tests.support.numbers import steady_adamw
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def _by_method(method: str, world_options: dict[str, Any]) -> State:
@@ -76,18 +76,15 @@ def test_rows_with_a_largest_norm_are_shortened_on_all_processes(kind: str) -> N
         assert same(alone, state)
 
 
-def _twice_through_a_bounded_weight() -> float:
+@on_ranks(2)
+def test_a_graph_that_uses_shortened_rows_is_gone_through_twice() -> None:
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(1)
     table = accelerator.prepare(nn.Embedding(12, 4, max_norm=0.5))
     logits = table(torch.arange(12)[accelerator.process_index :: 2]) @ table.weight.T
     accelerator.backward(logits.mean(), retain_graph=True)
     accelerator.backward(logits.square().mean())
-    return float(table.weight.norm(dim=1).max())
-
-
-def test_a_graph_that_uses_shortened_rows_is_gone_through_twice() -> None:
-    assert max(run_ranks(_twice_through_a_bounded_weight, 2)) < 0.51
+    assert float(table.weight.norm(dim=1).max()) < 0.51
 
 
 @pytest.mark.parametrize("world", [3, 4])
@@ -128,7 +125,8 @@ class _Scaled(nn.Linear):
         return super().forward(x) * self.scale
 
 
-def _stepped_between_forward_and_backward() -> None:
+@on_ranks(2)
+def test_the_buffers_of_a_network_may_be_sent_between_its_forward_and_backward() -> None:
     accelerator = Accelerator(cpu=True)
     one, two = _Scaled(), nn.Linear(4, 1)
     one, two, step = accelerator.prepare(one, two, torch.optim.SGD(two.parameters(), lr=0.1))
@@ -138,10 +136,6 @@ def _stepped_between_forward_and_backward() -> None:
     accelerator.backward(two(x).mean())
     step.step()
     accelerator.backward(loss)
-
-
-def test_the_buffers_of_a_network_may_be_sent_between_its_forward_and_backward() -> None:
-    run_ranks(_stepped_between_forward_and_backward, 2)
 
 
 def _sums(reduction: str) -> State:
@@ -308,7 +302,8 @@ def test_no_sync() -> None:
     assert one == [2.0, 3.0, 2.0, 1.5]
 
 
-def _evaluation_under_a_guard() -> float:
+@on_ranks(2)
+def test_a_forward_never_communicates() -> None:
     accelerator = Accelerator(cpu=True)
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     net = accelerator.prepare(net)
@@ -318,8 +313,3 @@ def _evaluation_under_a_guard() -> float:
             net(torch.ones(2, 2))
         net(torch.ones(2, 2)).sum()
     accelerator.wait_for_everyone()
-    return float(accelerator.process_index)
-
-
-def test_a_forward_never_communicates() -> None:
-    assert run_ranks(_evaluation_under_a_guard, 2) == [0.0, 1.0]

@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.distributed import all_reduce  # a name of the script's own, as old as the script
 from torch.utils.data import DataLoader
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import errors_of, on_ranks
 
 
-def _reduced() -> None:
+@on_ranks(2)
+def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     calls: list[str] = []
@@ -51,10 +52,6 @@ def _listed(call: Any, calls: list[str]) -> Any:
         return call(*args, **kwargs)
 
     return wrapper
-
-
-def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
-    run_ranks(_reduced, 2)
 
 
 # -- What `reduce` or a gather returned is not summed or averaged again by a collective of the script's own ---
@@ -106,15 +103,6 @@ def _gathered_twice() -> None:
         accelerator.gather_for_metrics({"rows": rows, "x": x})
 
 
-def _said(case: Callable[..., None], *args: Any) -> str:
-    try:
-        case(*args)
-    except RuntimeError as error:
-        Accelerator(cpu=True).wait_for_everyone()  # all ranks have raised, and can go on together
-        return str(error)
-    return "no error"
-
-
 CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]
 CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice,)]
 
@@ -124,14 +112,15 @@ CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice
 )
 def test_what_was_reduced_is_not_reduced_again(case: tuple[Any, ...]) -> None:
     """accelerate: the author's all_reduce over the global value counts every process twice, without a word."""
-    for text in run_ranks(_said, 2, *case):
+    for text in errors_of(case[0], 2, *case[1:]):
         assert text.startswith(f"{__file__}:")
         assert "gets the tensor that accelerator." in text
         assert f"() returned at {__file__}:" in text
         assert "a value of this process alone" in text
 
 
-def _legal() -> list[Any]:
+@on_ranks(2)
+def test_what_is_no_second_sum_stays_legal() -> None:
     accelerator, value = _mean()
     out: list[Any] = []
     for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN):
@@ -156,9 +145,4 @@ def _legal() -> list[Any]:
     alone = [dist.new_group([rank]) for rank in range(2)][accelerator.process_index]
     dist.all_reduce(value, group=alone)
     dist.reduce_scatter_tensor(value[:1], torch.ones(2))  # only written to
-    return out
-
-
-def test_what_is_no_second_sum_stays_legal() -> None:
-    for seen in run_ranks(_legal, 2):
-        assert seen == [[1.5, 2.0], [1.5, 2.0], [6.0, 8.0], [1.5, 2.0], [1.5, 2.0], 4, [2.0, 2.0]]
+    assert out == [[1.5, 2.0], [1.5, 2.0], [6.0, 8.0], [1.5, 2.0], [1.5, 2.0], 4, [2.0, 2.0]]

@@ -121,42 +121,25 @@ def test_original_that_says_how_many_processes_it_starts(tmp_path: Path) -> None
 
 
 # Each planted mistake, and what is said about the two processes: (quantity, step, rank).
+SAVES = "    if rank == 0:\n        torch.save"
 PLANTED = {
-    "batch_no_longer_divided": ([("16 // world", "16")], ("batch", 1, 0)),
-    "rate_no_longer_scaled": ([("0.05 * world", "0.05")], ("learning rate", 1, 0)),
-    "epoch_not_set": ([("sampler.set_epoch(epoch)", "pass")], ("batch", 4, 0)),
-    "dropout_alike": ([("3 + rank", "3")], ("loss", 1, 1)),
-    "total_of_one_rank": ([("dist.all_reduce(total)", "pass")], ("printed line", None, 0)),
+    "batch_no_longer_divided": (("16 // world", "16"), ("batch", 1, 0)),
+    "epoch_not_set": (("sampler.set_epoch(epoch)", "pass"), ("batch", 4, 0)),
+    "dropout_alike": (("3 + rank", "3"), ("loss", 1, 1)),
     "other_rank_that_says_more": (
-        [
-            (
-                "    if rank == 0:\n        torch.save",
-                "    if rank == 1: print('me too')\n    if rank == 0:\n        torch.save",
-            )
-        ],
+        (SAVES, f"    if rank == 1: print('me too')\n{SAVES}"),
         ("printed line", None, 1),
     ),
-    "another_file": ([('"last.pt"', '"final.pt"')], ("files", None, None)),
-    "written_by_both": (
-        [("    if rank == 0:\n        torch.save", "    if True:\n        torch.save")],
-        ("files", None, None),
-    ),
-    "weights_at_the_end": (
-        [
-            (
-                "    if rank == 0:\n        torch.save",
-                "    model[-1].bias.data += 0.001\n    if rank == 0:\n        torch.save",
-            )
-        ],
-        ("weights", None, 0),
-    ),
+    "another_file": (('"last.pt"', '"final.pt"'), ("files", None, None)),
+    "written_by_both": ((SAVES, SAVES.replace("rank == 0", "True")), ("files", None, None)),
+    "weights_at_the_end": ((SAVES, f"    model[-1].bias.data += 0.001\n{SAVES}"), ("weights", None, 0)),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_mistake_is_named_with_its_rank(tmp_path: Path, name: str) -> None:
-    changes, (quantity, step, rank) = PLANTED[name]
-    report = run(tmp_path, TORCHRUN, converted(*changes))
+    change, (quantity, step, rank) = PLANTED[name]
+    report = run(tmp_path, TORCHRUN, converted(change))
     found = report.runs[-1].difference
     assert found is not None, report
     assert (found.quantity, found.step) == (quantity, step), found

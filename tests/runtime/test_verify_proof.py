@@ -134,10 +134,15 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert "original, drawing as 2" in svg(report.curves)
 
 
-def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:
-    scaled = run(tmp_path, after(backward="accelerator.backward(loss * 1.5)")).runs[0]
+def test_a_mistake_under_dropout_is_no_noise_and_the_report_is_json(tmp_path: Path) -> None:
+    report = run(tmp_path, after(backward="accelerator.backward(2 * loss)"), processes=[1, 2])
+    scaled = report.runs[1]
     assert scaled.verdict is Verdict.DIFFERENT
     assert scaled.difference is not None and scaled.difference.step == 1
+    data = json.loads(json.dumps(report.to_json()))
+    one = data["runs"][0]
+    assert (one["verdict"], one["cause"]["rule"], one["frozen"]) == ("different", "loss-scaled", False)
+    assert one["meaning"] and one["losses"] and data["figure"].startswith("<svg")
 
 
 def test_few_steps_still_reach_the_evaluation(tmp_path: Path) -> None:
@@ -225,11 +230,3 @@ def test_lines_are_aligned_by_their_words() -> None:
     assert words("epoch 3: acc 0.512") == words("epoch 12: acc 1") == "epoch # : acc #"
     ours = ["step 1 loss 2", "epoch 1 acc 3", "step 2 loss 2", "epoch 2 acc 3"]
     assert aligned(ours, ["epoch 1 acc 4", "epoch 2 acc 4"]) == [(1, 0), (3, 1)]
-
-
-def test_the_report_is_json(tmp_path: Path) -> None:
-    report = run(tmp_path, after(backward="accelerator.backward(2 * loss)"), processes=[1])
-    data = json.loads(json.dumps(report.to_json()))
-    (one,) = data["runs"]
-    assert (one["verdict"], one["cause"]["rule"], one["frozen"]) == ("different", "loss-scaled", False)
-    assert one["meaning"] and one["losses"] and data["figure"].startswith("<svg")

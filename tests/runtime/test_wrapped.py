@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 from tests.runtime.nets import WEIGHTED, Net, State, averagings, data, same
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 
 def _train(wrapped: bool, steps: int, options: dict[str, Any], sums: bool = False) -> State:
@@ -71,7 +71,8 @@ def test_losses_are_scaled_for_it() -> None:
     assert all(same(alone, state, 1e-5) for state in run_ranks(_train, 2, True, 1, options, True))
 
 
-def _local_then_not(folder: str) -> None:
+@on_ranks(2)
+def test_no_sync_precision_and_files(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
     model: Any = DistributedDataParallel(nn.Linear(1, 1, bias=False))
     model = accelerator.prepare(model)
@@ -84,13 +85,9 @@ def _local_then_not(folder: str) -> None:
         assert weight.grad.item() == accelerator.process_index + 1
     accelerator.backward(model(x).mean())
     assert (weight.grad.item(), seen[0], model(x).dtype) == (3.0, True, torch.float32)
-    accelerator.save_model(model, Path(folder) / "model.pt")
+    accelerator.save_model(model, tmp_path / "model.pt")
     accelerator.wait_for_everyone()
-    assert sorted(torch.load(Path(folder) / "model.pt")) == ["weight"]
-
-
-def test_no_sync_precision_and_files(tmp_path: Path) -> None:
-    run_ranks(_local_then_not, 2, str(tmp_path))
+    assert sorted(torch.load(tmp_path / "model.pt")) == ["weight"]
 
 
 def _data_parallel(inner: bool) -> tuple[State, str]:
@@ -133,7 +130,8 @@ def test_in_one_process_data_parallel_has_the_devices_of_its_author(
     assert wrapper.device_ids == left
 
 
-def _with_frozen_weights() -> list[float]:
+@on_ranks(2)
+def test_a_wrapped_model_may_have_frozen_weights() -> None:
     """The script wrapped a model whose first weights never train: a fixed table of positions."""
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)
@@ -144,12 +142,9 @@ def _with_frozen_weights() -> list[float]:
     rows = torch.full((3, 2), 1.0 + accelerator.process_index)
     accelerator.backward(model(rows).mean())
     optimizer.step()
-    return [round(float(value), 6) for param in model.parameters() for value in param.flatten()]
-
-
-def test_a_wrapped_model_may_have_frozen_weights() -> None:
-    first, second = run_ranks(_with_frozen_weights, 2)
-    assert first == second
+    weights = torch.cat([param.detach().flatten() for param in model.parameters()])
+    first, second = accelerator.gather(weights[None])
+    torch.testing.assert_close(first, second)
 
 
 # -- What a script asks of its DDP model, the prepared one answers (contract decision 38) ------------------
@@ -237,7 +232,8 @@ class Own(Tower):
     no_sync = "mine"
 
 
-def _members() -> None:
+@on_ranks(1, 2)
+def test_members_are_nowhere_else() -> None:
     accelerator = Accelerator(cpu=True)
     plain = Tower()
     model: Any = accelerator.prepare(Tower())
@@ -266,8 +262,3 @@ def _members() -> None:
     assert isinstance(own.module, nn.Linear) and own.join(["a", "b"]) == "a b" and own.no_sync == "mine"
     accelerator.free_memory()
     assert not hasattr(model, "module") and "require_backward_grad_sync" not in dir(model)
-
-
-def test_members_are_nowhere_else() -> None:
-    for world in (1, 2):
-        run_ranks(_members, world)

@@ -21,19 +21,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tests.support.ranks import free_port
 
-STOPPED = 99  # the exit code of a run that was stopped
-GRACE = 15.0  # seconds for a run that is stopped to say how far it came
+LIMIT = 60.0  # seconds of a processor
 SLOWDOWN = 5  # of a machine that has other things to do
-STEPS = "steps of optimizers:"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A script of a folder, of which a copy is made. prelude: called in the new process first. limit: seconds of a processor."""
+    """A script of a folder, of which a copy is made. prelude: called in the new process first."""
 
     name: str
     folder: Path
@@ -42,20 +39,15 @@ class Job:
     variables: Mapping[str, str] = field(default_factory=dict)
     prelude: Callable[[], None] | None = None
     world: int = 1  # processes
-    limit: float = 60.0
-    where: str = "."  # the working directory, below the folder
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that has ended. code, out, err: of the first process that failed, else of rank 0; folder: where it ran; seconds: of
-    the processor."""
+    """A run that has ended. code, out, err: of the first process that failed, else of rank 0."""
 
     code: int
     out: str
     err: str
-    folder: str
-    seconds: float
 
     @property
     def text(self) -> str:
@@ -64,13 +56,7 @@ class Ran:
 
     @property
     def was_stopped(self) -> bool:
-        return self.code in (STOPPED, -signal.SIGKILL)
-
-    @property
-    def steps(self) -> int:
-        """The steps that its optimizers made."""
-        count = self.out.rpartition(STEPS)[2].split()[:1]
-        return int(count[0]) if count and count[0].isdecimal() else 0
+        return self.code == -signal.SIGKILL
 
 
 def run_all(jobs: Iterable[Job], at_once: int = 1) -> Iterator[tuple[Job, Ran]]:
@@ -96,9 +82,7 @@ class _Running:
         shutil.copytree(job.folder, self._folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
         self._children: dict[int, int] = {}  # by process: its rank
         self._codes: dict[int, int] = {}
-        self._seconds = 0.0
-        self._deadline = time.monotonic() + job.limit * SLOWDOWN
-        self._asked = False
+        self._deadline = time.monotonic() + LIMIT * SLOWDOWN
         port = str(free_port())
         for rank in range(job.world):
             child = os.fork()
@@ -121,37 +105,32 @@ class _Running:
             world = str(self.job.world)
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world, LOCAL_WORLD_SIZE=world)
             os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-        _run(self.job, self._folder / self.job.where)
+        _run(self.job, self._folder)
 
     def poll(self) -> Ran | None:
         """The outcome, once every process has ended or was stopped. A busy machine is given more time, by the clock."""
         for child in list(self._children):
-            done, status, used = os.wait4(child, os.WNOHANG)
+            done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 self._codes[self._children.pop(child)] = os.waitstatus_to_exitcode(status)
-                self._seconds += used.ru_utime + used.ru_stime
         if not self._children:
             return self._finish()
-        now = time.monotonic()
-        if now > self._deadline:
+        used_up = max(map(_processor, self._children)) > LIMIT or time.monotonic() > self._deadline
+        if used_up or any(self._codes.values()):
             for child in self._children:
                 os.killpg(child, signal.SIGKILL)
-        elif not self._asked and (
-            any(self._codes.values())
-            or max(map(_processor, self._children)) > self.job.limit
-            or now > self._deadline - GRACE
-        ):
-            self._asked, self._deadline = True, now + GRACE
-            for child in self._children:
-                os.kill(child, signal.SIGTERM)
         return None
 
     def _finish(self) -> Ran:
-        failed = [rank for rank, code in sorted(self._codes.items()) if code not in (0, STOPPED)]
+        # Of processes that failed, the first that was not stopped for another one's failure.
+        failed = sorted(
+            (rank for rank, code in self._codes.items() if code),
+            key=lambda rank: (self._codes[rank] == -signal.SIGKILL, rank),
+        )
         rank = failed[0] if failed else 0
         out, err = (self._said(rank, n).read_text(encoding="utf-8", errors="replace") for n in (1, 2))
         self._place.cleanup()
-        return Ran(self._codes[rank], out, err, str(self._folder), self._seconds)
+        return Ran(self._codes[rank], out, err)
 
     def _said(self, rank: int, descriptor: int) -> Path:
         return Path(self._place.name) / f"{rank}.{descriptor}.txt"
@@ -160,16 +139,13 @@ class _Running:
 def _run(job: Job, folder: Path) -> None:
     """Run the script here, and end this process."""
     code = 1
-    steps: list[object] = []
     try:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
         os.chdir(folder)
         torch.set_num_threads(1)
         sys.argv[:] = [job.script, *job.args]
         sys.path[0] = str((folder / job.script).parent)
         if job.prelude is not None:
             job.prelude()
-        register_optimizer_step_post_hook(lambda *_: steps.append(None))
         runpy.run_path(job.script, run_name="__main__")
         code = 0
     except SystemExit as stop:
@@ -179,15 +155,13 @@ def _run(job: Job, folder: Path) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        _leave(code, len(steps))
+        _leave(code)
 
 
-def _leave(code: int, steps: int) -> None:
+def _leave(code: int) -> None:
     """End as an interpreter does, with what is registered for its end."""
     try:
-        if code != STOPPED:
-            atexit._run_exitfuncs()
-        print(f"\n{STEPS} {steps}")
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -7,6 +7,7 @@ of two seconds. The function must be importable (a module-level function of a te
 from __future__ import annotations
 
 import functools
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -69,6 +70,24 @@ def run_ranks(
             process.join()
         for pipe in pipes:
             pipe.close()
+
+
+def on_ranks(*worlds: int, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test that runs itself on so many processes, one number after the other; its assertions hold on every rank."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def each(**given: Any) -> None:
+            for world in worlds:
+                run_ranks(_itself, world, test.__module__, test.__name__, given, **options)
+
+        return each
+
+    return decorate
+
+
+def _itself(module: str, test: str, given: dict[str, Any]) -> None:
+    getattr(importlib.import_module(module), test).__wrapped__(**given)
 
 
 def errors_of(fn: Callable[..., Any], world: int, *args: Any, **options: Any) -> list[str]:

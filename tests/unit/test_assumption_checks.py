@@ -18,16 +18,9 @@ for x, y in loader:
     second = other(model(x), y)
     second.backward()
 """
-AFTER = """\
-accelerator = Accelerator()
-model = Net()
-loader, model = accelerator.prepare(loader, model)
-for x, y in loader:
-    first = criterion(model(x), y)
-    accelerator.backward(first)
-    second = other(model(x), y)
-    accelerator.backward(second)
-"""
+AFTER = "accelerator = Accelerator()\n" + BEFORE.replace("for x", "prepared()\nfor x").replace(
+    "first.backward()", "accelerator.backward(first)"
+).replace("second.backward()", "accelerator.backward(second)")
 
 
 def _outcome(*lines: int) -> Outcome:

@@ -26,6 +26,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "crosstrain" / "migrate"
 
 
+PLAIN = migrate_text(Path("a.py"), "x = 1\n", Options())
+
+
+def kept(about: str, text: str) -> bool:
+    return Cache(about).get(Path("a.py"), text) is not None
+
+
 @pytest.mark.parametrize("name", ["mnist_functions", "apex_amp", "already_migrated", "dict_transformer"])
 def test_a_result_comes_back_as_it_was(name: str) -> None:
     text = (ROOT / "golden" / name / "before.py").read_text("utf-8")
@@ -38,24 +45,22 @@ def test_a_result_comes_back_as_it_was(name: str) -> None:
 
 
 def test_text_options_and_tool_are_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = migrate_text(Path("a.py"), "x = 1\n", Options())
-    Cache("x").put(result)
-    assert Cache("x").get(Path("a.py"), "x = 2\n") is None
-    assert Cache("y").get(Path("a.py"), "x = 1\n") is None
+    Cache("x").put(PLAIN)
+    assert kept("x", "x = 1\n") and not kept("x", "x = 2\n") and not kept("y", "x = 1\n")
     monkeypatch.setattr(module, "_tool", lambda: ("another",))
-    assert Cache("x").get(Path("a.py"), "x = 1\n") is None
+    assert not kept("x", "x = 1\n")
+    assert migrate_text(Path("a.py"), "x = (\n", Options()).error is not None
+    Cache("x").put(migrate_text(Path("a.py"), "x = (\n", Options()))
+    assert not kept("x", "x = (\n"), "errors are not kept"
 
 
 def test_an_edited_tool_is_another_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so is one with another libcst, also where its files have the times and sizes of the version before."""
     (tmp_path / "rule.py").write_text("a = 1\n")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "files" / "cache.py"))
     before = module._tool()
     (tmp_path / "rule.py").write_text("a = 22\n")
     assert module._tool() != before
-
-
-def test_another_libcst_is_another_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where its files have the times and sizes of the version before."""
     origin = tmp_path / "libcst" / "__init__.py"
     origin.parent.mkdir()
     origin.touch()
@@ -67,19 +72,12 @@ def test_another_libcst_is_another_tool(tmp_path: Path, monkeypatch: pytest.Monk
     assert module._tool() != before
 
 
-def test_errors_are_not_kept() -> None:
-    result = migrate_text(Path("a.py"), "x = (\n", Options())
-    assert result.error is not None
-    Cache("x").put(result)
-    assert Cache("x").get(Path("a.py"), "x = (\n") is None
-
-
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"after": null}', b"\xff"])
 def test_a_damaged_entry_is_no_entry(home: Path, damage: bytes) -> None:
-    Cache("x").put(migrate_text(Path("a.py"), "x = 1\n", Options()))
+    Cache("x").put(PLAIN)
     (entry,) = home.glob("??/*.json")
     entry.write_bytes(damage)
-    assert Cache("x").get(Path("a.py"), "x = 1\n") is None
+    assert not kept("x", "x = 1\n")
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing_but_time(
@@ -87,22 +85,20 @@ def test_a_directory_that_cannot_be_written_costs_nothing_but_time(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    Cache("x").put(migrate_text(Path("a.py"), "x = 1\n", Options()))
-    assert Cache("x").get(Path("a.py"), "x = 1\n") is None
+    Cache("x").put(PLAIN)
+    assert not kept("x", "x = 1\n")
     Cache("x").remove_old()
 
 
 def test_what_nobody_asks_for_goes_after_a_month(home: Path) -> None:
-    cache = Cache("x")
     for text in ("x = 1\n", "x = 2\n"):
-        cache.put(migrate_text(Path("a.py"), text, Options()))
+        Cache("x").put(migrate_text(Path("a.py"), text, Options()))
     old = time.time() - 40 * 24 * 3600
     for entry in home.glob("??/*.json"):
         os.utime(entry, (old, old))
-    assert cache.get(Path("a.py"), "x = 1\n") is not None
-    cache.remove_old()
-    assert cache.get(Path("a.py"), "x = 1\n") is not None
-    assert cache.get(Path("a.py"), "x = 2\n") is None
+    assert kept("x", "x = 1\n")
+    Cache("x").remove_old()
+    assert kept("x", "x = 1\n") and not kept("x", "x = 2\n")
 
 
 def test_relative_directories_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

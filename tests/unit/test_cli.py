@@ -138,24 +138,21 @@ def test_concise_is_one_line_for_each_finding(migrate: Migrate, repo: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("variables", "coloured"),
-    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+    ("variables", "shown"),
+    [
+        ({}, "  1:5  refused  CT901  refuse_me is here\n"),
+        ({"FORCE_COLOR": "1"}, "\x1b[31m\x1b[1mrefused\x1b[0m"),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, "  1:5  refused  CT901  refuse_me is here\n"),
+        ({"COLUMNS": "32"}, "  1:5  refused  CT901  refuse_me\n      is here\n"),  # as the terminal is wide
+    ],
 )
 def test_colours_are_for_who_wants_them(
-    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], shown: str
 ) -> None:
     _write(repo, a="x = refuse_me\n")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert ("\x1b[31m\x1b[1mrefused\x1b[0m" in migrate("a.py").err) is coloured
-
-
-def test_lines_are_as_long_as_the_terminal_is_wide(
-    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "32")
-    _write(repo, a="x = refuse_me\n")
-    assert migrate("a.py").err.splitlines()[1:3] == ["  1:5  refused  CT901  refuse_me", "      is here"]
+    assert shown in migrate("a.py").err
 
 
 def test_a_report_in_a_file_leaves_the_summary_on_the_terminal(migrate: Migrate, repo: Path) -> None:
@@ -298,6 +295,7 @@ def test_a_killed_worker_is_reported_for_its_files(
         (b"x = refuse_me\n", "--write", 1, b"x = refuse_me\n", "<stdin>\n  1:5  refused  CT901"),
         (b"x = (\n", "", 2, b"", "does not parse"),
         (b"x = torch_old\n", "--check", 1, b"", ""),
+        (b"x = torch_old\n", "--diff", 0, b"@@ -1,1 +1,1 @@ CT101\n-x = torch_old\n+x = torch_new\n", ""),
     ],
 )
 def test_standard_input(
@@ -311,33 +309,28 @@ def test_standard_input(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     ran = migrate("-", *options.split())
-    assert (ran.code, ran.out) == (code, out)
+    assert (ran.code, ran.out.endswith(out), bool(ran.out)) == (code, True, bool(out))
     assert err in ran.err
-
-
-def test_standard_input_as_a_diff(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x = torch_old\n")))
-    assert b"-x = torch_old\n+x = torch_new\n" in migrate("-", "--diff").out
 
 
 # --- pages ---
 
 
 @pytest.mark.parametrize(
-    "origin",
+    ("origin", "named"),
     [
-        "git+https://user:secret@example.org/x/crosstrain@v9",
-        "dist/crosstrain-9-py3-none-any.whl",
-        "crosstrain==9",
+        ("git+https://user:secret@example.org/x/crosstrain@v9", "example.org/x/crosstrain"),
+        ("dist/crosstrain-9-py3-none-any.whl", "crosstrain-9-py3-none-any.whl"),
+        ("crosstrain==9", "crosstrain==9"),
     ],
 )
 @pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
-def test_ci_snippets_install_what_they_are_told_to(migrate: Migrate, name: str, origin: str) -> None:
+def test_ci_snippets_install_what_they_are_told_to(
+    migrate: Migrate, name: str, origin: str, named: str
+) -> None:
     text = migrate("--emit", name, "--emit-from", origin).out.decode()
     yaml.safe_load(text)
-    assert origin.removeprefix("git+https://user:secret@").partition("@")[0].removeprefix("dist/") in text
-    assert "secret" not in text
-    assert "REPOSITORY" not in text
+    assert named in text and "secret" not in text and "REPOSITORY" not in text
 
 
 def test_the_workflow_calls_what_exists(migrate: Migrate) -> None:

@@ -10,27 +10,35 @@ import pytest
 from crosstrain_migrate.report.diff import hunks, unified
 from crosstrain_migrate.results import Change
 
-CASES = [
-    pytest.param(b"a\nb\nc\n", b"a\nB\nc\n", id="plain"),
-    pytest.param(b"a\r\nb\r\nc\r\n", b"a\r\nB\r\nc\r\n", id="crlf"),
-    pytest.param(b"a\r\nb\nc\r\n", b"a\r\nB\nc\r\nd\r\n", id="mixed"),
-    pytest.param(b"a\nb", b"a\nB", id="no-final-newline"),
-    pytest.param(b"a\nb", b"a\nb\nc", id="line-after-no-final-newline"),
-    pytest.param(b"a\nb", b"b\na", id="no-final-newline-in-the-middle"),
-    pytest.param(b"", b"a\n", id="from-empty"),
-    pytest.param(b"a\n", b"", id="to-empty"),
-    pytest.param("s = 'é'\nx\n".encode("latin-1"), "s = 'é'\ny = 'ü'\n".encode("latin-1"), id="latin-1"),
-    pytest.param(codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n", id="bom"),
-    pytest.param(
-        "a\u2028b\n\x0c\nc\n".encode(), "a\u2028b\n\x0c\nd\n".encode(), id="form-feed-and-separators"
-    ),
-    pytest.param(b"-- a\n++ b\n", b"-- b\n++ a\n", id="lines-like-headers"),
-    pytest.param(
-        b"".join(b"%d\n" % n for n in range(100)),
-        b"".join(b"%d\n" % n for n in range(100) if n % 17),
-        id="many-hunks",
-    ),
+NUMBERS = [b"%d\n" % n for n in range(100)]
+CASES = {
+    "plain": (b"a\nb\nc\n", b"a\nB\nc\n"),
+    "crlf": (b"a\r\nb\r\nc\r\n", b"a\r\nB\r\nc\r\n"),
+    "mixed": (b"a\r\nb\nc\r\n", b"a\r\nB\nc\r\nd\r\n"),
+    "no-final-newline": (b"a\nb", b"a\nB"),
+    "line-after-no-final-newline": (b"a\nb", b"a\nb\nc"),
+    "no-final-newline-in-the-middle": (b"a\nb", b"b\na"),
+    "from-empty": (b"", b"a\n"),
+    "to-empty": (b"a\n", b""),
+    "latin-1": ("s = 'é'\nx\n".encode("latin-1"), "s = 'é'\ny = 'ü'\n".encode("latin-1")),
+    "bom": (codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"),
+    "separators": ("a\u2028b\n\x0c\nc\n".encode(), "a\u2028b\n\x0c\nd\n".encode()),
+    "lines-like-headers": (b"-- a\n++ b\n", b"-- b\n++ a\n"),
+    "many-hunks": (b"".join(NUMBERS), b"".join(one for n, one in enumerate(NUMBERS) if n % 17)),
+}
+NAMES = [
+    "a b.py",
+    "a\tb.py",
+    'a"b.py',
+    "a\\b.py",
+    "é.py",
+    "a\nb.py",
+    "deep/er/x.py",
+    "-x.py",
+    "a'b.py",
+    "\udcff.py",
 ]
+COMMANDS = {"git": ["git", "apply", "-"], "patch": ["patch", "-p1", "--binary", "--quiet"]}
 
 
 def _apply(command: list[str], root: Path, patch: bytes) -> None:
@@ -38,10 +46,8 @@ def _apply(command: list[str], root: Path, patch: bytes) -> None:
     assert done.returncode == 0, done.stderr.decode() + patch.decode("latin-1")
 
 
-@pytest.mark.parametrize(
-    "command", [["git", "apply", "-"], ["patch", "-p1", "--binary", "--quiet"]], ids=["git", "patch"]
-)
-@pytest.mark.parametrize(("before", "after"), CASES)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
 def test_applied_it_gives_the_migrated_bytes(
     tmp_path: Path, command: list[str], before: bytes, after: bytes
 ) -> None:
@@ -54,28 +60,9 @@ def test_applied_it_gives_the_migrated_bytes(
         assert file.read_bytes() == after
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a b.py",
-        "a\tb.py",
-        'a"b.py',
-        "a\\b.py",
-        "é.py",
-        "a\nb.py",
-        "deep/er/x.py",
-        "-x.py",
-        "a'b.py",
-        b"\xff.py",
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize(
-    "command", [["git", "apply", "-"], ["patch", "-p1", "--quiet"]], ids=["git", "patch"]
-)
-def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: str | bytes) -> None:
-    if isinstance(name, bytes):
-        name = name.decode("utf-8", "surrogateescape")
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: str) -> None:
     if command[0] == "patch" and "\n" in name:
         pytest.skip("patch refuses names with line breaks")
     file = tmp_path / name

@@ -37,31 +37,26 @@ def test_what_stays(code: str) -> None:
     assert lines(code) == code.split("\n")
 
 
-def test_the_contents_of_a_call_get_a_line() -> None:
-    text = f'f"epoch {{epoch}} step {{step}} of {{steps}}: loss {{{NAME}:.3f}}"'
-    assert lines(f"if x:\n    accelerator.print({text})  # every step") == [
-        "if x:",
-        "    accelerator.print(",
-        f"        {text}",
-        "    )  # every step",
-    ]
+SHOWN = f'f"epoch {{epoch}} step {{step}} of {{steps}}: {{{NAME}:.3f}}"'
+BROKEN = {
+    "the contents of a call get a line": (
+        f"if x:\n    accelerator.print({SHOWN})  # every step",
+        f"if x:\n    accelerator.print(\n        {SHOWN}\n    )  # every step",
+    ),
+    "what commas separate fills lines": (
+        f'print("%d %d %.4f %.4f" % (epoch, step, {NAME}, {NAME}), file=log)',
+        f'print(\n    "%d %d %.4f %.4f" % (\n        epoch, step, {NAME},\n        {NAME}\n    ),\n    file=log\n)',
+    ),
+    "a line inside brackets keeps its own indentation": (
+        f"print('a %d %f %f' % (\n\t\tepoch, {NAME}, {NAME}))",
+        f"print('a %d %f %f' % (\n\t\tepoch, {NAME},\n\t\t{NAME}))",
+    ),
+}
 
 
-def test_what_commas_separate_fills_lines() -> None:
-    assert lines(f'print("%d %d %.4f %.4f" % (epoch, step, {NAME}, {NAME}), file=log)') == [
-        "print(",
-        '    "%d %d %.4f %.4f" % (',
-        f"        epoch, step, {NAME},",
-        f"        {NAME}",
-        "    ),",
-        "    file=log",
-        ")",
-    ]
-
-
-def test_a_line_inside_brackets_keeps_its_own_indentation() -> None:
-    code = f"print('a %d %f %f' % (\n\t\tepoch, {NAME}, {NAME}))"
-    assert lines(code) == ["print('a %d %f %f' % (", f"\t\tepoch, {NAME},", f"\t\t{NAME}))"]
+@pytest.mark.parametrize(("code", "broken"), BROKEN.values(), ids=BROKEN)
+def test_what_is_broken(code: str, broken: str) -> None:
+    assert "\n".join(lines(code)) == broken
 
 
 @pytest.mark.parametrize("unit", ["  ", "\t"])
@@ -77,6 +72,9 @@ def test_the_authors_own_long_lines_stay() -> None:
     assert lines(moved, before=long) == moved.split("\n")
     quiet = f'print("{"-" * 88}", f(1, 2, 3))'
     assert lines(f"accelerator.{quiet}", before=quiet) == [f"accelerator.{quiet}"]
+    arguments = ", ".join(f"argument_{number} = number_{number}" for number in range(6))
+    shorter = f"model = Model({arguments})"
+    assert lines(shorter, f"{shorter}.to(device)") == [shorter]
 
 
 def test_as_wide_as_the_author_writes() -> None:
@@ -110,9 +108,3 @@ def test_the_corpus_in_narrow_columns(width: int, monkeypatch: pytest.MonkeyPatc
         assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(text)), case.name
         assert comments(after) == comments(text), case.name
     assert broken.total() > 50
-
-
-def test_a_line_that_the_author_left_longer_stays() -> None:
-    arguments = ", ".join(f"argument_{number} = number_{number}" for number in range(6))
-    before = f"model = Model({arguments}).to(device)"
-    assert lines(f"model = Model({arguments})", before) == [f"model = Model({arguments})"]

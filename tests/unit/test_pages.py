@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.cli.config import KEYS
 from crosstrain_migrate.report import rule_pages
 from crosstrain_migrate.rules.catalogue import titles
 
@@ -26,9 +27,6 @@ def test_every_code_in_the_source_has_a_title_and_a_page() -> None:
         for code in re.findall(r'"(CT\d{3})"', file.read_text("utf-8"))
     }
     assert used <= rule_pages.rule_names().keys()
-
-
-def test_every_page_says_what_and_why() -> None:
     for page in rule_pages.rule_pages():
         assert {"What", "Why"} <= page.sections.keys(), page.code
         assert page.code[:3] in rule_pages.FAMILIES
@@ -43,9 +41,6 @@ def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
     assert "\n\nStays as it is\n    vector = nn.utils.parameters_to_vector(model.parameters())\n" in page
     assert "\n\nHow to suppress it\n" in page
     assert "`# migrate: skip CT401` on the line" in migrate("--explain", "CT401").out.decode()
-
-
-def test_rules_are_listed(migrate: Migrate) -> None:
     lines = migrate("--list-rules").out.decode().splitlines()
     assert lines == sorted(lines)
     assert f"CT203  {titles()['CT203']}" in lines
@@ -69,29 +64,10 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     assert set(rule_pages.rule_names()) <= set(ids)
 
 
-def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "README.md"
-    file.write_text("# Title\n\n<!-- rules -->\nold\n<!-- /rules -->\nmore\n")
-    assert rule_pages.main([str(file), "--check"]) == 1
-    assert "the table of rules is old" in capsys.readouterr().err
-    assert rule_pages.main([str(file)]) == 0
-    text = file.read_text()
-    assert text.startswith("# Title\n\n<!-- rules -->\n| rule |")
-    assert text.endswith("|\n<!-- /rules -->\nmore\n")
-    assert "old" not in text
-    assert rule_pages.main([str(file), "--check"]) == 0
-
-
-def test_the_documentation_has_todays_table() -> None:
+def test_the_documentation_has_todays_table_and_every_key_of_the_configuration() -> None:
     text = (ROOT / "docs" / "rules.md").read_text("utf-8")
-    assert rule_pages.with_table(text) == text, (
-        "run python -m crosstrain_migrate.report.rule_pages docs/rules.md"
-    )
-
-
-def test_the_documentation_has_every_key_of_the_configuration() -> None:
-    from crosstrain_migrate.cli.config import KEYS
-
+    update = "run python -m crosstrain_migrate.report.rule_pages docs/rules.md"
+    assert rule_pages.with_table(text) == text, update
     text = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.M)) >= set(KEYS)
 

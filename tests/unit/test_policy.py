@@ -11,33 +11,23 @@ from crosstrain_migrate.results import FileResult, Options, Severity
 from crosstrain_migrate.rules.policy import Policy
 from crosstrain_migrate.syntax.suppress import suppressions
 
-SCRIPT = """\
-import os
+from tests.rules.support import script
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-data = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
-loader = DataLoader(data, batch_size=4)
-net = nn.Linear(4, 1)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-loss_fn = nn.MSELoss()
-os.makedirs("out")
-for epoch in range(2):
-    for x, y in loader:
-        opt.zero_grad()
-        loss = loss_fn(net(x), y)
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
-    print(epoch)
-torch.save(net.state_dict(), "net.pt")
-"""
+SCRIPT = script(
+    imports="import os",
+    device="",
+    model="model = nn.Linear(8, 3)",
+    setup='os.makedirs("out")',
+    batch="",
+    step="nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
+    after_epoch="print(epoch)",
+    end='torch.save(model.state_dict(), "net.pt")',
+)
 
 
 def _migrated(text: str = SCRIPT, **options: str) -> FileResult:
-    return migrate_text(Path("train.py"), text, Options(**{k: tuple(v.split()) for k, v in options.items()}))  # type: ignore[arg-type]
+    chosen = {name: tuple(codes.split()) for name, codes in options.items()}
+    return migrate_text(Path("train.py"), text, Options(**chosen))  # type: ignore[arg-type]
 
 
 def test_a_line_is_kept_away_alone() -> None:
@@ -53,8 +43,8 @@ def test_a_line_is_kept_away_alone() -> None:
 
 
 def test_a_part_of_the_conversion_kept_away_refuses_the_whole() -> None:
-    text = SCRIPT.replace("for x, y in loader:", "for x, y in batches():  # migrate: skip")
-    text = text.replace("loss_fn =", "def batches():\n    yield x[:2], y[:2]\n\nloss_fn =")
+    batches = "def batches():\n    yield torch.ones(8, 8), torch.zeros(8, dtype=torch.long)\n"
+    text = script(definitions=batches, loop="for x, y in batches():  # migrate: skip")
     result = _migrated(text)
     (finding,) = result.findings
     assert not result.changed and not result.changes

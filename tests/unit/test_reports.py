@@ -86,18 +86,9 @@ def schema(name: str) -> jsonschema.Draft202012Validator:
 
 def test_json_is_as_its_schema_says(outcome: Outcome, proven: Outcome) -> None:
     """The schemas allow no key that they do not describe."""
-    for one in (outcome, proven):
-        report = json.loads(reports.render(one, "json"))
-        assert [error.message for error in schema("migrate").iter_errors(report)] == []
-    assert [error.message for error in schema("verify").iter_errors(report["verify"])] == []
-
-
-def test_a_name_that_is_not_utf8_stops_no_report(engine: ModuleType) -> None:
-    file = _file(b"\xff.py".decode("utf-8", "surrogateescape"), "torch_old\n", "torch_new\n")
-    outcome = Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain")
-    for name in ("json", "sarif", "github", "markdown", "html", "text"):
-        assert reports.render(outcome, name)
-    assert json.loads(reports.render(outcome, "json"))["files"][0]["path"] == "\udcff.py"
+    plain, report = (json.loads(reports.render(one, "json")) for one in (outcome, proven))
+    found = [*schema("migrate").iter_errors(plain), *schema("migrate").iter_errors(report)]
+    assert [error.message for error in [*found, *schema("verify").iter_errors(report["verify"])]] == []
 
 
 def test_sarif_is_valid_and_has_levels_places_and_rules(
@@ -184,15 +175,12 @@ def test_markdown_cannot_be_broken_out_of(outcome: Outcome) -> None:
     assert "-value_7 = 7  # torch\n+other_7 = 7  # torch\n" in text
 
 
-def test_markdown_stays_below_the_limit(outcome: Outcome) -> None:
+def test_markdown_stays_below_the_limit_and_its_fences_are_longer_than_any_inside(outcome: Outcome) -> None:
     short = markdown.render(outcome, limit=1500)
     assert "run `migrate` on the file" in short
     assert len(short) < len(markdown.render(outcome))
-
-
-@pytest.mark.parametrize("text", ["a```b", "````\n", "`", "plain"])
-def test_a_fence_is_longer_than_any_inside(text: str) -> None:
-    assert markdown.fence(text) not in text
+    for text in ("a```b", "````\n", "`", "plain"):
+        assert markdown.fence(text) not in text
 
 
 def _page(outcome: Outcome) -> Page:
@@ -282,8 +270,12 @@ def test_terminal_shows_rules_beside_hunks_and_both_sides_where_it_is_wide(outco
     assert re.fullmatch(r" +8 - value_7 = 7  # torch +8 \+ other_7 = 7  # torch *", line)
 
 
-def test_markup_in_code_is_not_taken_for_styles(engine: ModuleType) -> None:
-    file = _file("[bold]x.py", "x = a[red]\n", "y = a[/red]\n", reason="[link=x]")
-    printed = _printed(Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain"), 100)
-    for said in ("[bold]x.py", "a[red]", "a[/red]", "[link=x]"):
-        assert said in printed
+def test_strange_names_and_markup_stop_no_report(engine: ModuleType) -> None:
+    strange = _file(b"\xff.py".decode("utf-8", "surrogateescape"), "torch_old\n", "torch_new\n")
+    markup = _file("[bold]x.py", "x = a[red]\n", "y = a[/red]\n", reason="[link=x]")
+    outcome = Outcome((strange,), (), 0, Mode.PREVIEW, "crosstrain")
+    for name in ("json", "sarif", "github", "markdown", "html", "text"):
+        assert reports.render(outcome, name)
+    assert json.loads(reports.render(outcome, "json"))["files"][0]["path"] == "\udcff.py"
+    printed = _printed(replace(outcome, files=(markup,)), 100)
+    assert all(said in printed for said in ("[bold]x.py", "a[red]", "a[/red]", "[link=x]"))

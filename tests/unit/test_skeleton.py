@@ -100,14 +100,6 @@ def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
     return found
 
 
-def of_the_whole(text: str, edits: list[e.Edit], monkeypatch: pytest.MonkeyPatch) -> str:
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
-        )
-        return rewrite(text, edits)
-
-
 TREE = ast.parse(AWKWARD)
 
 
@@ -116,7 +108,10 @@ TREE = ast.parse(AWKWARD)
 )
 def test_an_edit_does_the_same_to_the_skeleton(node: ast.stmt, monkeypatch: pytest.MonkeyPatch) -> None:
     for edits in edits_at(node):
-        expected = of_the_whole(AWKWARD, edits, monkeypatch)
+        with monkeypatch.context() as patch:
+            whole = lambda text, _, first: Skeleton(Places(text, first))  # noqa: E731
+            patch.setattr("crosstrain_migrate.syntax.rewrite.skeleton", whole)
+            expected = rewrite(AWKWARD, edits)
         assert rewrite(AWKWARD, edits) == expected
         assert expected != AWKWARD
 

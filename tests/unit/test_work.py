@@ -12,47 +12,35 @@ from crosstrain_migrate.files.progress import Progress
 from crosstrain_migrate.files.project import MOST_FILES, units
 from crosstrain_migrate.files.reading import read
 
-from tests.unit.test_project import SCRIPT, write
-
-MODULES = 2 * MOST_FILES
-
-
-def tree(folder: Path, scripts: int, modules: int = MODULES) -> None:
-    """Scripts that import the first of many modules, which import one another."""
-    names = [f"m{number}" for number in range(modules)]
-    every = "".join(f"from parts import {name}\n" for name in names)
-    write(folder, {f"parts/{name}.py": f"import torch\n{every}" for name in names})
-    write(folder, {"parts/__init__.py": "", "requirements.txt": ""})
-    train = SCRIPT.format(imports="from parts import m0", fit="m0.fit")
-    write(folder, {f"train{number}.py": train for number in range(scripts)})
-
-
-class Counted:
-    """Counts the calls of a function by their first argument."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, place: object, name: str) -> None:
-        self.calls: Counter[str] = Counter()
-        inner = getattr(place, name)
-
-        def counted(first: object, *rest: object, **more: object) -> object:
-            self.calls[str(first)] += 1
-            return inner(first, *rest, **more)
-
-        monkeypatch.setattr(place, name, counted)
+from tests.unit.test_project import script, write
 
 
 def test_each_file_is_parsed_read_and_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree(tmp_path, scripts=12)
+    """Of scripts that import the first of many modules, which import one another."""
+    names = [f"m{number}" for number in range(2 * MOST_FILES)]
+    every = "".join(f"from parts import {name}\n" for name in names)
+    write(tmp_path, {f"parts/{name}.py": f"import torch\n{every}" for name in names})
+    write(tmp_path, {"parts/__init__.py": "", "requirements.txt": ""})
+    write(tmp_path, {f"train{number}.py": script("from parts import m0", "m0.fit") for number in range(12)})
     listed = [read(path) for path in sorted(tmp_path.glob("train*.py"))]
-    reads = Counted(monkeypatch, import_graph, "read")
-    parses = Counted(monkeypatch, import_graph, "_parses")
-    searches = Counted(monkeypatch, import_graph, "_imports")
-    questions = Counted(monkeypatch, import_graph, "_mode")
+    calls: dict[str, Counter[str]] = {name: Counter() for name in ("read", "_parses", "_imports", "_mode")}
+
+    def count(name: str) -> None:
+        inner = getattr(import_graph, name)
+
+        def counted(first: object, *rest: object, **more: object) -> object:
+            calls[name][str(first)] += 1
+            return inner(first, *rest, **more)
+
+        monkeypatch.setattr(import_graph, name, counted)
+
+    for name in calls:
+        count(name)
     units(listed)
-    assert reads.calls.total() == len(reads.calls) <= MOST_FILES + 2
-    assert set(questions.calls.values()) == {1}
-    assert parses.calls.total() <= MOST_FILES + 2
-    assert searches.calls.total() <= len(listed) + MOST_FILES + 2
+    assert calls["read"].total() == len(calls["read"]) <= MOST_FILES + 2
+    assert set(calls["_mode"].values()) == {1}
+    assert calls["_parses"].total() <= MOST_FILES + 2
+    assert calls["_imports"].total() <= len(listed) + MOST_FILES + 2
 
 
 @pytest.mark.parametrize(
@@ -83,21 +71,17 @@ class Terminal(io.StringIO):
 
 
 def test_progress_counts_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first moment, and in a file, it is silent."""
+    quick, stream, file = Terminal(), Terminal(), io.StringIO()
+    progress = Progress(quick)
+    progress.say("too early")
+    progress.clear()
     now = iter(range(100))
     monkeypatch.setattr("crosstrain_migrate.files.progress.time.monotonic", lambda: next(now))
-    stream = Terminal()
     progress = Progress(stream)
     assert list(progress.over("abc", "{} of 3 read")) == ["a", "b", "c"]
     progress.clear()
     shown = stream.getvalue().split("\r\x1b[K")
     assert shown == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
-
-
-def test_progress_is_silent_in_the_first_moment_and_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick, stream = Terminal(), io.StringIO()
-    progress = Progress(quick)
-    progress.say("too early")
-    progress.clear()
-    monkeypatch.setattr("crosstrain_migrate.files.progress._AFTER", 0)
-    Progress(stream).say("no terminal")
-    assert quick.getvalue() == stream.getvalue() == ""
+    Progress(file).say("no terminal")
+    assert quick.getvalue() == file.getvalue() == ""

@@ -12,6 +12,9 @@ import pytest
 
 from tests.support.processes import remaining
 
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way"
+)
 _RUN = """
 import os, sys, time, types
 from tests.unit import conftest
@@ -33,7 +36,6 @@ cli.main()
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
 def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
     run, children = _at_work(tmp_path)
@@ -47,7 +49,6 @@ def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
     assert remaining(children, seconds=300) == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
 def test_ctrl_c_may_come_to_a_worker_first(tmp_path: Path) -> None:
     run, children = _at_work(tmp_path)
     os.kill(children[0], signal.SIGINT)  # the pool ends the other one

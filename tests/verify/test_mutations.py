@@ -25,8 +25,6 @@ class Mutation:
     edits: Mapping[str, str]
     case: str = "mnist_functions"
     args: tuple[str, ...] | None = None  # None: the case's own, or for mnist_functions TRAIN_SMALL
-    cuda: bool = False
-    short: bool = False  # in the short set of CI
 
     def apply(self, text: str) -> str:
         for pattern, replacement in self.edits.items():
@@ -37,160 +35,113 @@ class Mutation:
 
 MERGE = r"test_loss, correct = accelerator\.merge\(test_loader, test_loss, correct\)"
 PREPARE = r"model, optimizer, train_loader = accelerator\.prepare\(model, optimizer, train_loader\)"
+BACKWARD = r"accelerator\.backward\(loss\)"
+UNSCALE = r"scaler\.unscale_\(optimizer\)"
 REDUCED = r'Accelerator().reduce(self.mse(\1), "mean")'
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
-MUTATIONS = {
-    "the_sum_over_processes_dropped": Mutation("evaluation-not-gathered", TWO, {MERGE: "pass"}, short=True),
-    "summed_with_the_completion": Mutation(
-        "evaluation-not-gathered",
-        LAUNCH,
-        {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("},
-        short=True,
+FAST = [
+    Mutation("evaluation-not-gathered", TWO, {MERGE: "pass"}),
+    # The rows that complete the last batch are counted.
+    Mutation(
+        "evaluation-not-gathered", LAUNCH, {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("}
     ),
-    "training_loader_not_prepared": Mutation(
-        "loader-not-prepared",
+    Mutation(
+        "loader-not-prepared", TWO, {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}
+    ),
+    Mutation(
+        "scheduler-per-process",
         TWO,
-        {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"},
-        short=True,
+        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
     ),
-    "stepped_without_the_scaler": Mutation(
+    Mutation("sum-averaged", TWO, {r'loss_reduction="sum"': ""}, "sum_loss"),
+    Mutation(
+        "not-trained",
+        LAUNCH,
+        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
+        "multi_loss",
+    ),
+    Mutation(
+        "divided-twice",
+        ONE,
+        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
+        "accumulation",
+    ),
+    Mutation("clipped-before-unscale", ONE, {UNSCALE: "pass"}, "amp_gradscaler"),
+    Mutation("unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING),
+    Mutation(
+        "guarded-collective",
+        TWO,
+        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
+    ),
+    Mutation(
+        "learning-rate-scaled", TWO, {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"}, "regression_mse"
+    ),
+    Mutation(
+        "other-batches",
+        ONE,
+        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
+    ),
+]
+SLOW = [
+    Mutation(
         "not-unscaled",
         ONE,
         {
-            r"scaler\.unscale_\(optimizer\)": "pass",
+            UNSCALE: "pass",
             r"[\w.]*clip_grad_norm_\(.*\)": "pass",
             r"scaler\.step\(optimizer\)": "optimizer.step()",
             r"scaler\.update\(\)": "pass",
         },
-        case="amp_gradscaler",
-        cuda=True,
+        "amp_gradscaler",
     ),
-    "scheduler_stepped_by_every_process": Mutation(
-        "scheduler-per-process",
-        TWO,
-        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
-        short=True,
+    Mutation("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
+    Mutation(
+        "scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, "main_argparse"
     ),
-    "epoch_scheduler_prepared_as_a_step_scheduler": Mutation(
-        "scheduler-per-process",
-        LAUNCH,
-        {
-            PREPARE: "model, optimizer, train_loader, scheduler = "
-            "accelerator.prepare(model, optimizer, train_loader, scheduler)"
-        },
-        args=(*TRAIN_SMALL, "--epochs", "4"),
-    ),
-    "scheduler_not_stepped": Mutation("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
-    "step_scheduler_not_prepared": Mutation(
-        "scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, case="main_argparse"
-    ),
-    "plateau_on_a_local_loss": Mutation(
+    Mutation(
         "local-decision",
         TWO,
         {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
-        case="schedulers",
-        args=("--epochs", "3", "--bs", "380"),
+        "schedulers",
+        ("--epochs", "3", "--bs", "380"),
     ),
-    "a_sum_averaged": Mutation(
-        "sum-averaged", TWO, {r'loss_reduction="sum"': ""}, case="sum_loss", short=True
-    ),
-    "a_term_of_the_loss_reduced": Mutation(
-        "not-trained",
-        LAUNCH,
-        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
-        case="multi_loss",
-        short=True,
-    ),
-    "loss_divided_by_hand_and_by_backward": Mutation(
-        "divided-twice",
-        ONE,
-        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
-        case="accumulation",
-        short=True,
-    ),
-    "another_accumulation": Mutation(
-        "accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, case="accumulation"
-    ),
-    "clipped_before_unscaling": Mutation(
-        "clipped-before-unscale",
-        ONE,
-        {r"scaler\.unscale_\(optimizer\)": "pass"},
-        case="amp_gradscaler",
-        cuda=True,
-        short=True,
-    ),
-    "clipping_forgotten": Mutation(
+    Mutation("accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, "accumulation"),
+    Mutation(
         "gradient",
         ONE,
         {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
-        case="main_argparse",
-        args=("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
+        "main_argparse",
+        ("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
     ),
-    "saved_by_every_process": Mutation(
-        "unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING, short=True
-    ),
-    "another_seed": Mutation(
-        "other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, case="dropout_batchnorm"
-    ),
-    "a_collective_under_a_guard": Mutation(
-        "guarded-collective",
-        TWO,
-        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
-        short=True,
-    ),
-    "a_local_loss_printed": Mutation(
-        "printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}
-    ),
-    "learning_rate_times_processes": Mutation(
-        "learning-rate-scaled",
-        TWO,
-        {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"},
-        case="regression_mse",
-        short=True,
-    ),
-    "backward_without_the_accelerator": Mutation(
-        "plain-backward", TWO, {r"accelerator\.backward\(loss\)": "loss.backward()"}, case="sum_loss"
-    ),
-    "batches_not_shared": Mutation(
+    Mutation("other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, "dropout_batchnorm"),
+    Mutation("printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}),
+    Mutation("plain-backward", TWO, {BACKWARD: "loss.backward()"}, "sum_loss"),
+    Mutation(
         "global-batch",
         TWO,
-        {
-            r"Accelerator\(cpu=args\.no_cuda\)": "Accelerator(cpu=args.no_cuda, split_batches=False, even_batches=True)"
-        },
+        {r"cpu=args\.no_cuda": "cpu=args.no_cuda, split_batches=False, even_batches=True"},
     ),
-    "last_batch_dropped": Mutation(
-        "other-batches",
-        ONE,
-        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
-        short=True,
-    ),
-    "stopped_early_by_the_global_batch": Mutation(
+    Mutation(
         "other-length",
         TWO,
         {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
-        case="regression_mse",
+        "regression_mse",
     ),
-    "model_not_prepared": Mutation(
-        "model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}
-    ),
-    "loss_scaled_twice": Mutation(
+    Mutation("model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}),
+    Mutation(
         "scaled-twice",
         TWO,
-        {r"accelerator\.backward\(loss\)": "accelerator.backward(loss / accelerator.num_processes)"},
-        case="regression_mse",
+        {BACKWARD: "accelerator.backward(loss / accelerator.num_processes)"},
+        "regression_mse",
     ),
-}
-
-NAMES = [
-    pytest.param(name, marks=() if mutation.short else pytest.mark.slow)
-    for name, mutation in MUTATIONS.items()
 ]
+MUTATIONS = [pytest.param(one, id=f"{one.rule}-{one.run}") for one in FAST]
+MUTATIONS += [pytest.param(one, id=f"{one.rule}-{one.run}", marks=pytest.mark.slow) for one in SLOW]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_mistake_is_found_and_named(name: str, tmp_path: Path) -> None:
-    mutation = MUTATIONS[name]
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_mistake_is_found_and_named(mutation: Mutation, tmp_path: Path) -> None:
     case = load(GOLDEN / mutation.case)
     broken = tmp_path / "after.py"
     broken.write_text(mutation.apply(case.after.read_text(encoding="utf-8")), encoding="utf-8")
@@ -200,7 +151,7 @@ def test_mistake_is_found_and_named(name: str, tmp_path: Path) -> None:
         args=mutation.args or (TRAIN_SMALL if case.name == "mnist_functions" else case.args),
         processes=(1,) if mutation.run == ONE else (2,),
         default_launch=mutation.run == LAUNCH,
-        devices="present" if mutation.cuda else None,
+        devices="present" if mutation.case == "amp_gradscaler" else None,
         timeout=300,
     )
     run = next(run for run in report.runs if run.name == mutation.run)

@@ -6,31 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import verify
 from crosstrain_verify.judging.random_numbers import same_noise, whose
 from crosstrain_verify.records.traces import RankTrace
 
-BEFORE = """
+from tests.runtime.verify_scripts import after, before, run
+
+SCRIPT = """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
+{start}
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.randn(32, 1)), batch_size=8, shuffle=True)
+{prepare}
 for x, y in loader:
     loss = nn.functional.mse_loss(model(x + 0.1 * torch.randn_like(x)), y)
     optimizer.zero_grad()
-    loss.backward()
+    {backward}
     optimizer.step()
 """
-AFTER = (
-    BEFORE.replace("import torch\n", "import torch\nfrom crosstrain import Accelerator\n", 1)
-    .replace("torch.manual_seed(0)", "accelerator = Accelerator({options})\ntorch.manual_seed(0)")
-    .replace("for x, y", "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\nfor x, y")
-    .replace("loss.backward()", "accelerator.backward(loss)")
-)
 OWN = "random numbers: each process draws its own"
 ALIKE = "random numbers: all processes draw the same ones"
 
@@ -38,10 +34,9 @@ ALIKE = "random numbers: all processes draw the same ones"
 @pytest.mark.parametrize("options", ["", "own_draws=False"])
 def test_the_report_says_whose_random_numbers_are_drawn(options: str, tmp_path: Path) -> None:
     """A default launch whose processes draw alike has a difference: their rows get the same masks."""
-    before, after = tmp_path / "before.py", tmp_path / "after.py"
-    before.write_text(BEFORE)
-    after.write_text(AFTER.replace("{options}", options))
-    report = verify(before, after, processes=(1, 2), default_launch=True, timeout=300)
+    start = f"from crosstrain import Accelerator\naccelerator = Accelerator({options})"
+    converted = after(SCRIPT, "model, optimizer, loader", start=start)
+    report = run(tmp_path, converted, before(SCRIPT), processes=(1, 2), default_launch=True)
     assert report.ok is not bool(options), report
     _, exact, default = report.runs
     assert exact.verdict.value == "equal"

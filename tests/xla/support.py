@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -10,39 +11,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 
 DEVICES = 4
 TIMEOUT = 400.0  # seconds: XLA compiles for many of them on a busy machine
+XLA = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)}
+# A test that runs in a new process with four XLA devices.
+on_four_devices = on_ranks(1, timeout=TIMEOUT, env=XLA)
 
 
 def on_xla(fn: Callable[..., Any], *args: Any, env: dict[str, str] | None = None) -> Any:
     """``fn(*args)`` in a new process with four XLA devices."""
-    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(DEVICES)} | (env or {})
-    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=variables)[0]
+    return run_ranks(fn, 1, *args, timeout=TIMEOUT, env=XLA | (env or {}))[0]
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 16)
-        self.second = nn.Linear(16, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(F.gelu(self.first(x)))
+        layers = {"first": nn.Linear(6, 16), "gelu": nn.GELU(), "second": nn.Linear(16, 3)}
+        super().__init__(OrderedDict(layers))
 
 
-class Conv(nn.Module):
+class Conv(nn.Sequential):
     """No bias before the normalisation: its true gradient is zero, and Adam would normalise noise."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, 4, 3, bias=False)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4 * 4 * 4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.conv(x))).flatten(1))
+        conv = nn.Conv2d(1, 4, 3, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(1), nn.Linear(4 * 4 * 4, 3))
 
 
 class Tied(nn.Module):

@@ -8,15 +8,31 @@ import pytest
 import torch.nn.functional as F
 from crosstrain import Accelerator, DistributedType
 
-from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
+from tests.xla.support import difference, loader, model, on_four_devices, optimizer, plain_training
 
 
-def train(kind: str, opt: str, rows: int, size: int, **options: Any) -> tuple[float, float, float]:
-    """The largest differences of losses, parameters and buffers from plain PyTorch."""
+@pytest.mark.parametrize(
+    ("kind", "opt", "rows", "tolerance", "split"),
+    [
+        ("mlp", "sgd", 32, 1e-6, False),
+        ("mlp", "adamw", 32, 1e-6, False),
+        ("conv", "sgd", 32, 1e-5, False),
+        ("tied", "sgd", 32, 1e-5, False),
+        ("mlp", "sgd", 17, 1e-6, True),  # with a partial last batch
+        ("mlp", "sgd", 31, 1e-6, True),
+    ],
+)
+@on_four_devices
+def test_losses_and_weights_are_those_of_plain_torch(
+    kind: str, opt: str, rows: int, tolerance: float, split: bool
+) -> None:
+    """Losses, parameters and buffers are as near to plain PyTorch's."""
+    options: dict[str, Any] = {"split_batches": True, "even_batches": "weighted"} if split else {}
     accelerator = Accelerator(**options)
     module = model(kind)
     before = {name: id(param) for name, param in module.named_parameters(remove_duplicate=False)}
-    prepared, optim, batches = accelerator.prepare(module, optimizer(opt, module), loader(kind, rows, size))
+    plain = loader(kind, rows, 8 if split else 2)
+    prepared, optim, batches = accelerator.prepare(module, optimizer(opt, module), plain)
     assert prepared is module
     assert before == {name: id(param) for name, param in module.named_parameters(remove_duplicate=False)}
     losses = []
@@ -27,82 +43,26 @@ def train(kind: str, opt: str, rows: int, size: int, **options: Any) -> tuple[fl
         accelerator.backward(loss)
         optim.step()
         losses.append(loss.item())
-    wanted, weights = plain_training(kind, opt, rows, size * (1 if options else 4))
-    assert len(losses) == len(wanted)
-    worst = max(abs(a - b) for a, b in zip(losses, wanted, strict=True))
+    wanted, weights = plain_training(kind, opt, rows, 8)
+    assert losses == pytest.approx(wanted, abs=1e-6 if split else 1e-5)
     found = accelerator.get_state_dict(module)
-    names = {name for name, _ in module.named_buffers()}
-    parameters, buffers = (
-        difference(
-            *(
-                {name: state[name] for name in state if (name in names) is wanted}
-                for state in (found, weights)
-            )
-        )
-        for wanted in (False, True)
-    )
-    return worst, parameters, buffers
+    # XLA's running variance is the biased one: 1/N off, over four steps.
+    for name, _ in module.named_buffers():
+        assert difference({name: found.pop(name)}, {name: weights.pop(name)}) < 4 / (8 * 16)
+    assert difference(found, weights) < tolerance
 
 
-@pytest.mark.parametrize(
-    ("kind", "opt", "rows", "tolerance"),
-    [
-        ("mlp", "sgd", 32, 1e-6),
-        ("mlp", "adamw", 32, 1e-6),
-        ("conv", "sgd", 32, 1e-5),
-        ("tied", "sgd", 32, 1e-5),
-    ],
-)
-def test_losses_and_weights_are_those_of_plain_torch(
-    kind: str, opt: str, rows: int, tolerance: float
-) -> None:
-    losses, weights, buffers = on_xla(train, kind, opt, rows, 2)
-    assert losses < 1e-5
-    assert weights < tolerance
-    assert buffers < 4 / (8 * 16)  # XLA's running variance is the biased one: 1/N off, over four steps
-
-
-@pytest.mark.parametrize("rows", [17, 31])
-def test_split_batches_with_a_partial_last_one_are_the_same_training(rows: int) -> None:
-    losses, weights, _ = on_xla(train_split, rows)
-    assert losses < 1e-6
-    assert weights < 1e-6
-
-
-def train_split(rows: int) -> tuple[float, float, float]:
-    return train("mlp", "sgd", rows, 8, split_batches=True, even_batches="weighted")
-
-
+@on_four_devices
 def test_what_a_script_sees() -> None:
-    assert on_xla(seen) == {
-        "device": "xla",
-        "processes": (1, 0, True),
-        "replicas": 4,
-        "tpu": True,
-        "xla": True,
-        "rows": [8, 8, 8],
-        "steps": 3,
-    }
-
-
-def seen() -> dict[str, Any]:
     accelerator = Accelerator()
     batches = accelerator.prepare(loader("mlp", 19, 2))
-    return {
-        "device": accelerator.device.type,
-        "processes": (accelerator.num_processes, accelerator.process_index, accelerator.is_main_process),
-        "replicas": accelerator.num_replicas,
-        "tpu": accelerator.distributed_type == DistributedType.TPU,
-        "xla": accelerator.distributed_type == DistributedType.XLA,
-        "rows": [len(x) for x, _ in batches],
-        "steps": len(batches),
-    }
+    assert (accelerator.device.type, accelerator.num_replicas) == ("xla", 4)
+    assert (accelerator.num_processes, accelerator.process_index, accelerator.is_main_process) == (1, 0, True)
+    assert accelerator.distributed_type == DistributedType.TPU == DistributedType.XLA
+    assert ([len(x) for x, _ in batches], len(batches)) == ([8, 8, 8], 3)
 
 
+@on_four_devices
 def test_an_optimizer_that_would_train_nothing_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="4 of the 4 parameters of the SGD are not on xla:0"):
-        on_xla(stray_optimizer)
-
-
-def stray_optimizer() -> None:
-    Accelerator().prepare(optimizer("sgd", model("mlp")))
+    with pytest.raises(ValueError, match="4 of the 4 parameters of the SGD are not on xla:0"):
+        Accelerator().prepare(optimizer("sgd", model("mlp")))

@@ -11,7 +11,7 @@ from crosstrain import Accelerator, PartialState
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
-from tests.xla.support import on_xla
+from tests.xla.support import on_four_devices
 
 
 @torch.inference_mode()
@@ -19,35 +19,32 @@ def evaluated(model: nn.Module, rows: Tensor) -> Tensor:
     return model(rows.flatten(1)).argmax(1)
 
 
-def gaps(file: Path) -> dict[str, Any]:
+@on_four_devices
+def test_inference_mode_and_files_work(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     plain = evaluated(model, torch.ones(2, 2, 2)).tolist()
     accelerator = Accelerator()
     model = accelerator.prepare(model)
     rows = torch.ones(2, 2, 2, device=accelerator.device)
-    found = evaluated(model, rows).tolist()
+    assert evaluated(model, rows).tolist() == plain
     with torch.inference_mode():
-        outside = model(rows.flatten(1)).requires_grad
+        assert not model(rows.flatten(1)).requires_grad
         with torch.inference_mode(False):
-            switched_off = model(rows.flatten(1)).requires_grad
-    again = torch.is_grad_enabled()
-    torch.save(model.state_dict(), file)
+            assert model(rows.flatten(1)).requires_grad
+    assert torch.is_grad_enabled()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
     wanted = model.weight.detach().cpu().clone()
     with torch.no_grad():
         model.weight.zero_()
-    model.load_state_dict(torch.load(file, map_location=accelerator.device))
-    kept = torch.equal(model.weight.detach().cpu(), wanted)
-    return {
-        "alike": plain == found,
-        "gradients": (outside, switched_off, again),
-        "kept": kept,
-        "device": model.weight.device.type,
-    }
+    model.load_state_dict(torch.load(tmp_path / "weights.pt", map_location=accelerator.device))
+    assert torch.equal(model.weight.detach().cpu(), wanted)
+    assert model.weight.device.type == "xla"
 
 
-def alone() -> dict[str, Any]:
+@on_four_devices
+def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
     accelerator = Accelerator()
-    before = dist.is_initialized()
+    assert not dist.is_initialized()
     PartialState(group_of_one=True)
     mine = torch.tensor([1.0, 2.0], device=accelerator.device)
     dist.all_reduce(mine)
@@ -57,21 +54,15 @@ def alone() -> dict[str, Any]:
     dist.barrier()
     objects: list[Any] = [None]
     dist.all_gather_object(objects, "here")
+    assert (mine.tolist(), parts[0].tolist(), objects) == ([1.0, 2.0], [1.0, 2.0], ["here"])
     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).to(accelerator.device))
     model(mine[None]).sum().backward()
-    gradient = model.module.weight.grad
-    assert gradient is not None
-    return {
-        "before": before,
-        "sum": mine.tolist(),
-        "parts": parts[0].tolist(),
-        "objects": objects,
-        "gradient": gradient.tolist(),
-        "sampler": list(DistributedSampler(range(3), shuffle=False)),
-    }
+    assert model.module.weight.grad.tolist() == [[1.0, 2.0]]  # type: ignore[union-attr]
+    assert list(DistributedSampler(range(3), shuffle=False)) == [0, 1, 2]  # type: ignore[arg-type, var-annotated]
 
 
-def used_before() -> dict[str, Any]:
+@on_four_devices
+def test_a_model_moves_that_was_used_on_the_cpu() -> None:
     accelerator = Accelerator()
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
@@ -81,29 +72,6 @@ def used_before() -> dict[str, Any]:
     before = model[0].weight.detach().cpu().clone()
     accelerator.backward(model(torch.ones(1, 2, device=accelerator.device)).sum())
     optimizer.step()
-    return {
-        "shown": shown.device.type,
-        "tied": model[1].weight is model[0].weight,
-        "trained": not torch.equal(before, model[0].weight.detach().cpu()),
-    }
-
-
-def test_a_model_moves_that_was_used_on_the_cpu() -> None:
-    assert on_xla(used_before) == {"shown": "cpu", "tied": True, "trained": True}
-
-
-def test_a_script_that_distributes_itself_is_a_group_of_one() -> None:
-    found = on_xla(alone)
-    assert found == {
-        "before": False,
-        "sum": [1.0, 2.0],
-        "parts": [1.0, 2.0],
-        "objects": ["here"],
-        "gradient": [[1.0, 2.0]],
-        "sampler": [0, 1, 2],
-    }
-
-
-def test_inference_mode_and_files_work(tmp_path: Path) -> None:
-    found = on_xla(gaps, tmp_path / "weights.pt")
-    assert found == {"alike": True, "gradients": (False, True, True), "kept": True, "device": "xla"}
+    assert shown.device.type == "cpu"
+    assert model[1].weight is model[0].weight
+    assert not torch.equal(before, model[0].weight.detach().cpu())

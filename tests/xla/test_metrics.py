@@ -10,7 +10,7 @@ from crosstrain import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tests.xla.support import on_xla
+from tests.xla.support import on_four_devices
 
 ROWS = 19
 
@@ -33,38 +33,24 @@ class Whole(Dataset[Tensor]):
 @pytest.mark.parametrize(
     ("even", "split"), [(True, False), (False, False), ("weighted", False), (True, True), ("weighted", True)]
 )
+@on_four_devices
 def test_every_sample_is_gathered_once_in_order(even: Any, split: bool) -> None:
-    found = on_xla(gathered, even, split)
-    assert found["rows"] == list(range(ROWS))
-    assert found["tokens"] == 3 * ROWS
-    assert found["text"] == [str(row) for row in range(ROWS)]
-    assert found["stream"] == list(range(ROWS))
-    assert found["whole"] == list(range(ROWS))
-    if even is True:
-        assert len(found["shapes"]) == 1
-
-
-def gathered(even: Any, split: bool) -> dict[str, Any]:
     accelerator = Accelerator(even_batches=even, split_batches=split)
     size = 8 if split else 2
-    rows: list[int] = []
     text: list[str] = []
     tokens = 0
     shapes = set()
     for (batch,) in accelerator.prepare(DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=size)):
         shapes.add(tuple(batch.shape))
-        rows += accelerator.gather_for_metrics(batch).tolist()
         tokens += len(accelerator.gather_for_metrics(batch.repeat_interleave(3)))
         text += accelerator.gather_for_metrics([str(row) for row in batch.tolist()])
-    stream = accelerator.prepare(DataLoader(Stream(), batch_size=size))
-    streamed = [row for batch in stream for row in accelerator.gather_for_metrics(batch).tolist()]
-    blocks = accelerator.prepare(DataLoader(Whole(), batch_size=None))
-    whole = [row for batch in blocks for row in accelerator.gather_for_metrics(batch).tolist()]
-    return {
-        "rows": rows,
-        "text": text,
-        "tokens": tokens,
-        "stream": streamed,
-        "whole": whole,
-        "shapes": shapes,
-    }
+    assert (tokens, text) == (3 * ROWS, [str(row) for row in range(ROWS)])
+    assert even is not True or len(shapes) == 1
+    for loader in (
+        DataLoader(torch.arange(ROWS), batch_size=size),  # type: ignore[arg-type]
+        DataLoader(Stream(), batch_size=size),
+        DataLoader(Whole(), batch_size=None),
+    ):
+        batches = accelerator.prepare(loader)
+        rows = [row for batch in batches for row in accelerator.gather_for_metrics(batch).tolist()]
+        assert rows == list(range(ROWS))

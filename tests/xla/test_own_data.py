@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from crosstrain import Accelerator
+from crosstrain.utils import gather_object
 from torch import nn
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import on_ranks, run_ranks
 from tests.xla.support import loader, model, on_xla
 from tests.xla.test_processes import APART
 
@@ -66,19 +67,17 @@ def evaluate() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("own", [True, False])
+@on_ranks(2, env=APART)
 def test_noise_is_each_processs_own_on_the_host_and_on_the_device(own: bool) -> None:
-    first, second = run_ranks(draw, 2, own, env=APART)
-    for kind in ("host", "device", "dropout"):
-        assert (first[kind] == second[kind]) is not own, kind
-    assert first["after"] == second["after"]
-
-
-def draw(own: bool) -> dict[str, list[float]]:
     accelerator = Accelerator(own_draws=own)
     _, batches = accelerator.prepare(model("mlp"), loader("mlp", 32, 8))
-    found: dict[str, list[float]] = {"host": [], "device": [], "dropout": []}
+    host, device, dropout = [], [], []
     for x, _ in batches:
-        found["host"] += torch.randn(2).tolist()
-        found["device"] += torch.randn(2, device=x.device).tolist()
-        found["dropout"] += F.dropout(torch.ones(32, device=x.device)).tolist()
-    return {**found, "after": torch.randn(2).tolist()}
+        host += torch.randn(2).tolist()
+        device += torch.randn(2, device=x.device).tolist()
+        dropout += F.dropout(torch.ones(32, device=x.device)).tolist()
+    for kind in (host, device, dropout):
+        first, second = gather_object([kind])
+        assert (first == second) is not own
+    first, second = gather_object([torch.randn(2).tolist()])
+    assert first == second

@@ -12,58 +12,48 @@ import pytest
 import torch
 import torch.nn.functional as F
 from crosstrain import Accelerator
+from crosstrain.utils import gather_object
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from tests.support.ranks import run_ranks
-from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
+from tests.support.ranks import on_ranks, run_ranks
+from tests.xla.support import difference, loader, model, on_four_devices, optimizer, plain_training
 
 TWO_DEVICES = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
 APART = TWO_DEVICES | {"CROSSTRAIN_XLA_APART": "1"}
 
 
+@on_ranks(2, env=TWO_DEVICES)
 def test_processes_that_xla_does_not_join_are_refused() -> None:
     with pytest.raises(RuntimeError, match="2 processes were started, but XLA on CPU joins 1"):
-        run_ranks(start, 2, env=TWO_DEVICES)
+        Accelerator()
 
 
-def start() -> None:
-    Accelerator()
-
-
+@on_four_devices
 def test_a_tensor_on_xla_before_the_accelerator_is_an_error_that_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
-        on_xla(too_early)
-
-
-def too_early() -> None:
     from crosstrain.comm.xla.api import torch_xla
 
     torch.ones(2).to(torch_xla.device())
-    Accelerator()
+    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
+        Accelerator()
 
 
 @pytest.mark.parametrize("source", ["map", "dispatched stream", "stream"])
 def test_two_processes_with_two_devices_each_train_as_one(source: str) -> None:
     """Each is a program of its own, and gradients meet on the hosts: the way several hosts can be tried here."""
     first, second = run_ranks(train, 2, source, env=APART)
-    assert (first["replicas"], first["processes"], first["rows"]) == (4, 2, [4, 4, 4, 4])
-    _, wanted = plain_training("mlp", "sgd", 32, 8)
-    assert difference(first["weights"], second["weights"]) == 0.0
+    assert difference(first, second) == 0.0
     if source == "map":
-        assert difference(first["weights"], wanted) < 1e-6
-    for found in (first, second):
-        assert found["gathered"] == list(range(22))
-        assert found["sum"] == 3.0
-        assert found["objects"] == ["rank 0", "rank 1"]
+        assert difference(first, plain_training("mlp", "sgd", 32, 8)[1]) < 1e-6
 
 
-def train(source: str) -> dict[str, Any]:
+def train(source: str) -> dict[str, Tensor]:
     accelerator = Accelerator(dispatch_batches={"dispatched stream": True, "stream": False}.get(source))
     module = model("mlp")
     with torch.no_grad():
         module.first.weight.add_(accelerator.process_index)  # the first process's model counts
     optim = optimizer("sgd", module)
-    plain = loader("mlp", 32, 2) if source == "map" else loader_of_stream()
+    plain = loader("mlp", 32, 2) if source == "map" else DataLoader(Stream(), batch_size=2)
     module, optim, batches = accelerator.prepare(module, optim, plain)
     rows = []
     for x, y in batches:
@@ -74,24 +64,12 @@ def train(source: str) -> dict[str, Any]:
     gathered: list[int] = []
     for row in accelerator.prepare(DataLoader(torch.arange(22), batch_size=2)):  # type: ignore[arg-type]
         gathered += accelerator.gather_for_metrics(row).tolist()
-    total = accelerator.reduce(
-        torch.tensor(accelerator.process_index + 1.0, device=accelerator.device), "sum"
-    )
-    from crosstrain.utils import gather_object
-
-    return {
-        "replicas": accelerator.num_replicas,
-        "processes": accelerator.num_processes,
-        "rows": rows,
-        "weights": accelerator.get_state_dict(module),
-        "gathered": gathered,
-        "sum": total.item(),
-        "objects": gather_object([f"rank {accelerator.process_index}"]),
-    }
-
-
-def loader_of_stream() -> DataLoader[Any]:
-    return DataLoader(Stream(), batch_size=2)
+    assert gathered == list(range(22))
+    mine = torch.tensor(accelerator.process_index + 1.0, device=accelerator.device)
+    assert accelerator.reduce(mine, "sum").item() == 3.0
+    assert gather_object([f"rank {accelerator.process_index}"]) == ["rank 0", "rank 1"]
+    assert (accelerator.num_replicas, accelerator.num_processes, rows) == (4, 2, [4, 4, 4, 4])
+    return accelerator.get_state_dict(module)
 
 
 class Stream(IterableDataset[Any]):

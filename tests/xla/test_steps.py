@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
 
+import crosstrain
 import pytest
 import torch
 import torch.nn.functional as F
 from crosstrain import Accelerator
+from crosstrain.utils import pad_collate, set_seed
 from torch import Tensor
 
-from tests.xla.support import difference, loader, model, on_xla, optimizer
+from tests.xla.support import difference, loader, model, on_four_devices, on_xla, optimizer
 
 
 def compiled() -> int:
@@ -19,16 +21,8 @@ def compiled() -> int:
     return count("UncachedCompile")
 
 
-def test_accumulation_clipping_and_schedule_are_those_of_plain_torch_and_compile_nothing_after_step_3() -> (
-    None
-):
-    weights, compilations, rates = on_xla(accumulate)
-    assert weights < 1e-6
-    assert compilations == 0
-    assert rates == (pytest.approx(0.1 * 0.9**8), 8)
-
-
-def accumulate() -> tuple[float, int, tuple[float, int]]:
+@on_four_devices
+def test_accumulation_clipping_and_schedule_are_plain_torchs_and_compile_nothing_after_step_3() -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2, split_batches=True)
     module = model("mlp")
     optim = optimizer("sgd", module)
@@ -45,9 +39,9 @@ def accumulate() -> tuple[float, int, tuple[float, int]]:
             schedule.step()
             optim.zero_grad()
         counts.append(compiled())
-    late = counts[-1] - counts[6]
-    rates = optim.param_groups[0]["lr"], schedule.last_epoch
-    return difference(accelerator.get_state_dict(module), plain_accumulation()), late, rates
+    assert counts[-1] == counts[6]
+    assert (optim.param_groups[0]["lr"], schedule.last_epoch) == (pytest.approx(0.1 * 0.9**8), 8)
+    assert difference(accelerator.get_state_dict(module), plain_accumulation()) < 1e-6
 
 
 def plain_accumulation() -> dict[str, Tensor]:
@@ -64,43 +58,30 @@ def plain_accumulation() -> dict[str, Tensor]:
     return module.state_dict()
 
 
+@on_four_devices
 def test_bf16_runs_by_autocast() -> None:
-    assert on_xla(autocast) == ("torch.float32", ["torch.bfloat16", "torch.float32"], "torch.float32", True)
-
-
-def autocast() -> tuple[str, list[str], str, bool]:
     accelerator = Accelerator(mixed_precision="bf16")
     module = model("mlp")
-    seen: list[str] = []
-    module.first.register_forward_hook(lambda _m, _i, out: seen.append(str(out.dtype)))
+    seen: list[torch.dtype] = []
+    module.first.register_forward_hook(lambda _m, _i, out: seen.append(out.dtype))
     module = accelerator.prepare(module)
     x, y = next(iter(accelerator.prepare(loader("mlp", 8, 2))))
     out = module(x)
     with accelerator.autocast():
-        seen.append(str(F.cross_entropy(out, y).dtype))
+        seen.append(F.cross_entropy(out, y).dtype)
     accelerator.backward(F.cross_entropy(out, y))
-    return str(out.dtype), seen, str(module.first.weight.grad.dtype), accelerator.scaler is None
+    assert [*seen, out.dtype, module.first.weight.grad.dtype] == [torch.bfloat16] + [torch.float32] * 3
+    assert accelerator.scaler is None
 
 
+@on_four_devices
 def test_fp16_is_refused_with_the_reason() -> None:
-    with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
-        on_xla(half)
+    with pytest.raises(ValueError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
+        Accelerator(mixed_precision="fp16")
 
 
-def half() -> None:
-    Accelerator(mixed_precision="fp16")
-
-
+@on_four_devices
 def test_seeds_reach_the_devices_and_rows_get_noise_of_their_own() -> None:
-    first, again, other, plain = on_xla(noise)
-    assert first == again != other
-    assert plain == first
-    assert len({tuple(row) for row in first}) == len(first)
-
-
-def noise() -> list[Any]:
-    from crosstrain.utils import set_seed
-
     accelerator = Accelerator()
     ones = next(iter(accelerator.prepare(loader("mlp", 8, 2))))[0] * 0 + 1
     drawn = []
@@ -108,55 +89,41 @@ def noise() -> list[Any]:
         accelerator._comm.step_done()
         how(seed)
         drawn.append(F.dropout(ones, 0.5).tolist())
-    return drawn
+    first, again, other, plain = drawn
+    assert plain == first == again != other
+    assert len({tuple(row) for row in first}) == len(first)
 
 
+@on_four_devices
 def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> None:
-    messages, report = on_xla(ragged)
-    assert len(messages) == 1
-    assert "step 4 of the loader over TensorDataset was compiled again" in messages[0]
-    assert "20x6, 20, after 8x6, 8 / 12x6, 12 / 16x6, 16" in messages[0]
-    assert "6 batch shapes" in report
-
-
-def ragged() -> tuple[list[str], str]:
-    import warnings
-
-    import crosstrain
-
     accelerator = Accelerator()
     module = model("mlp")
     optim = optimizer("sgd", module)
     accelerator.prepare(module, optim)
-    sizes = iter((8, 12, 16, 20, 24, 28))
-    start, batches = 0, []
-    for size in sizes:
-        batches.append(list(range(start, start + size)))
-        start += size
-    data = loader("mlp", start, 1).dataset
+    rows = iter(range(108))
+    batches = [[next(rows) for _ in range(size)] for size in (8, 12, 16, 20, 24, 28)]
     sampler = [batch[i::4] for batch in batches for i in range(4)]
-    uneven = accelerator.prepare(torch.utils.data.DataLoader(data, batch_sampler=sampler))
+    uneven = accelerator.prepare(
+        torch.utils.data.DataLoader(loader("mlp", 108, 1).dataset, batch_sampler=sampler)
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for x, y in uneven:
             optim.zero_grad()
             accelerator.backward(F.cross_entropy(module(x), y))
             optim.step()
-    return [str(one.message) for one in caught if "compiled" in str(one.message)], str(
-        crosstrain.xla_report()
-    )
+    (said,) = (str(one.message) for one in caught if "compiled" in str(one.message))
+    assert "step 4 of the loader over TensorDataset was compiled again" in said
+    assert "20x6, 20, after 8x6, 8 / 12x6, 12 / 16x6, 16" in said
+    assert "6 batch shapes" in str(crosstrain.xla_report())
 
 
 def test_padded_sequences_stop_the_compiling() -> None:
-    plain, padded = on_xla(sequences, False), on_xla(sequences, True)
-    assert plain > padded
-    assert padded == 0
+    assert on_xla(sequences, False) > on_xla(sequences, True) == 0
 
 
 def sequences(pad: bool) -> int:
     """Graphs compiled after the third step, over batches of ten different lengths."""
-    from crosstrain.utils import pad_collate
-
     accelerator = Accelerator()
     module = torch.nn.Embedding(11, 4)
     optim = torch.optim.SGD(module.parameters(), lr=0.1)

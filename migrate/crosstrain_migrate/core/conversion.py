@@ -34,6 +34,7 @@ from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
 from .placing.asked import is_made_on_cpu
+from .placing.beside import plan_beside
 from .placing.choice import device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
@@ -67,6 +68,7 @@ from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
+from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
 from .unseen import (
@@ -167,7 +169,8 @@ def _planned_by(
     """The plan by a choice, and whether another accelerator is made before the one that has it."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    same_data = not mapped and not roles.data and not draws_batches(script, roles)
+    taken = queued(script, roles) if runtime == OWN and not mapped else None
+    same_data = not mapped and not roles.data and taken is None and not draws_batches(script, roles)
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
@@ -183,6 +186,8 @@ def _planned_by(
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
+    if taken is not None and not plan_queued(plan, accelerators, taken):
+        same_data = True
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]
     evaluations = None if mapped else Evaluations(script, roles)
@@ -200,6 +205,7 @@ def _planned_by(
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
+        plan_beside(plan)
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
@@ -253,6 +259,7 @@ def _plan_numbers(
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
     devices = Devices(plan, accelerators)
     devices.run()
+    plan_beside(plan)
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]

@@ -164,12 +164,8 @@ class _Rewriter(cst.CSTTransformer):
         guarded = self.blocks.guards_whole(original_node.body, updated_node.body)
         if guarded is None or updated_node.orelse is not None:
             return updated_node
-        test = updated_node.test
-        if isinstance(test, cst.IfExp | cst.Lambda | cst.NamedExpr) or (
-            isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or)
-        ):
-            test = test if test.lpar else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        both = cst.BooleanOperation(left=test, operator=cst.And(), right=guarded.test)
+        tests = _within_and(updated_node.test), _within_and(guarded.test)
+        both = cst.BooleanOperation(left=tests[0], operator=cst.And(), right=tests[1])
         return updated_node.with_changes(test=both, body=guarded.body)
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
@@ -177,6 +173,14 @@ class _Rewriter(cst.CSTTransformer):
         module = updated_node.with_changes(body=body, footer=[*only_comments(rest), *updated_node.footer])
         additions = self.plan.made(original_node, e.AddImport)
         return add_imports(module, list(dict.fromkeys(edit.code for edit in additions)))
+
+
+def _within_and(test: cst.BaseExpression) -> cst.BaseExpression:
+    """A condition as it may stand beside `and`."""
+    is_or = isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or)
+    if test.lpar or not (is_or or isinstance(test, cst.IfExp | cst.Lambda | cst.NamedExpr)):
+        return test
+    return test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def _holes(edit: e.Edit) -> dict[str, ast.expr]:

@@ -101,9 +101,12 @@ class HostGather:
     """
 
     def __init__(self, rank: int, links: Sequence[socket.socket], timeout: timedelta) -> None:
-        for link in links:
-            link.settimeout(timeout.total_seconds())
         self._rank, self._links = rank, links
+        self.wait_up_to(timeout)
+
+    def wait_up_to(self, timeout: timedelta) -> None:
+        for link in self._links:
+            link.settimeout(timeout.total_seconds())
 
     def gather(self, out: Tensor, mine: Tensor) -> None:
         """Fill ``out``, of world * n bytes, with every rank's n bytes, which are ``mine`` here. Both are on the CPU.

@@ -144,6 +144,12 @@ def group_backend(kind: str) -> str:
     return pairs.get(kind, "")
 
 
+def set_group_timeouts(timeout: timedelta, *others: dist.ProcessGroup | None) -> None:
+    """Give the default group, and others, another time-out."""
+    for group in (None, *filter(None, others)):
+        dist.distributed_c10d._set_pg_timeout(timeout, group)
+
+
 def group_timeout() -> timedelta:
     """The time-out of the default group's backend for CPU tensors."""
     group: Any = dist.group.WORLD

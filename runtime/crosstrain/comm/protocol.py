@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import torch
@@ -143,6 +144,10 @@ class Comm(Protocol):
     @property
     def in_group(self) -> bool:
         """Whether the other processes can still be reached; a script may have left the group itself."""
+        ...
+
+    def wait_up_to(self, timeout: timedelta) -> None:
+        """Give every collective another time-out, unless the script has made the group by itself."""
         ...
 
     def use(self, index: int) -> None:

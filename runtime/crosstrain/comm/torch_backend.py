@@ -36,6 +36,7 @@ from crosstrain.comm.process_group import (
     group_timeout,
     joined_place,
     no_group,
+    set_group_timeouts,
     start_group,
 )
 from crosstrain.comm.protocol import Comm as Comm
@@ -383,6 +384,14 @@ class TorchComm:
     @property
     def in_group(self) -> bool:
         return self.world == 1 or dist.is_initialized()
+
+    def wait_up_to(self, timeout: timedelta) -> None:
+        if not self._owns_group:
+            return
+        self._timeout = timeout
+        set_group_timeouts(timeout, self._gradient_group)
+        if self._nearby is not None:
+            self._nearby.wait_up_to(timeout)
 
     def use(self, index: int) -> None:
         place = Place(self.rank, self.world, self.local_rank, self.local_world)

@@ -454,6 +454,8 @@ def _addresses(item: Any) -> set[int]:
     def note(leaf: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.numel():
             found.add(leaf.data_ptr())
+        elif isinstance(leaf, Tensor):  # a sparse one that is filled again gets other memory
+            found.add(id(leaf))
         elif isinstance(leaf, numpy.ndarray) and leaf.size:
             found.add(leaf.__array_interface__["data"][0])
         return leaf

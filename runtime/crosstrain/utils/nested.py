@@ -109,7 +109,12 @@ def is_number(data: Any) -> bool:
 def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:
     """Every tensor in ``data``, in the order of `map_tensors`. ``strict``, ``numbers``: see there."""
     found: list[Any] = []
-    map_tensors(found.append, data, strict=strict, numbers=numbers)
+
+    def note(leaf: Any) -> Any:
+        found.append(leaf)
+        return leaf  # what is built of them anew may look at them, as torch's PackedSequence does
+
+    map_tensors(note, data, strict=strict, numbers=numbers)
     return found
 
 

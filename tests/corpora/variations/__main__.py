@@ -15,18 +15,18 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from tests.corpora.variations.bases import Base, golden
-from tests.corpora.variations.drawing import Case, drawn, shrunk, varied
+from tests.corpora.variations.drawing import Case, as_it_is, drawn, golden, shrunk, varied
 from tests.corpora.variations.planning import Planned, planned
 from tests.corpora.variations.registry import Broken
 from tests.corpora.variations.running import Outcome, compared
 from tests.corpora.variations.table import Row, by_transformation, causes, summary
+from tests.golden import cases
 
-_bases: list[Base] = []
+_bases: list[cases.Case] = []
 
 
 def plan_case(job: tuple[int, int]) -> Row:
@@ -49,47 +49,35 @@ def _planned(case: Case) -> Planned:
     return planned(case.project)
 
 
-def run_case(base: Base, row: Row) -> Row:
+def run_case(base: cases.Case, row: Row) -> Row:
     """Train a converted case before and after; a wrong one is shrunk."""
     case = varied(base, row.applied, row.seed, row.number)
     outcome = _ran(case)
-    row = replace(row, ran=_words(outcome), right=outcome.ok, said=outcome.said)
+    row = replace(row, ran=outcome.words, right=outcome.ok, said=outcome.said)
     if outcome.ok:
         return row
-    if not compared(base, base.project, planned(base.project).after).ok:
+    if not compared(base, as_it_is(base), planned(as_it_is(base)).after).ok:
         return replace(row, smallest=("the script as it is",))
     return replace(row, smallest=shrunk(case, lambda one: not _ran(one).ok).applied)
 
 
 def _ran(case: Case) -> Outcome:
     result = _planned(case)
-    return (
-        compared(case.base, case.project, result.after) if result.converted else Outcome("ran", "", "", True)
-    )
+    return compared(case.base, case.project, result.after) if result.converted else Outcome("", True)
 
 
-def _words(outcome: Outcome) -> str:
-    return f"{outcome.one}, {outcome.two}" if outcome.original == "ran" else f"original {outcome.original}"
-
-
-def convertible(bases: Sequence[Base]) -> list[Base]:
-    """Those that the tool converts as they are."""
-    return [base for base in bases if planned(base.project).converted]
-
-
-def measured(seed: int, count: int, processes: int) -> Iterator[Row]:
-    """Plan cases 0 to `count` of a seed, and yield them in order."""
+def measured(seed: int, count: int, processes: int) -> list[Row]:
+    """Plan cases 0 to `count` of a seed."""
     jobs = [(seed, number) for number in range(count)]
     if processes == 1:
-        yield from map(plan_case, jobs)
-        return
+        return list(map(plan_case, jobs))
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from pool.imap(plan_case, jobs, chunksize=4)
+        return pool.map(plan_case, jobs, chunksize=4)
 
 
-def show(bases: Sequence[Base], seed: int, number: int) -> None:
+def show(seed: int, number: int) -> None:
     """One case, whole."""
-    case = drawn(bases, seed, number)
+    case = drawn(_bases, seed, number)
     result = _planned(case)
     print(f"{case.base.name}: {', '.join(case.applied)}\n")
     for name, text in case.project.files.items():
@@ -108,13 +96,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--processes", type=int, default=2)
     chosen = parser.parse_args(arguments)
     known = golden()
-    _bases[:] = convertible(known)
+    _bases[:] = [base for base in known if planned(as_it_is(base)).converted]
     print(f"{len(_bases)} of {len(known)} scripts are converted as they are", flush=True)
     if chosen.case is not None:
-        show(_bases, chosen.seed, chosen.case)
+        show(chosen.seed, chosen.case)
         return 0
     start = time.monotonic()
-    rows = list(measured(chosen.seed, chosen.count, chosen.processes))
+    rows = measured(chosen.seed, chosen.count, chosen.processes)
     print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
     rows = _with_runs(rows, chosen.seed, chosen.run)
     print(f"\n{summary(rows)}\n\n{by_transformation(rows)}\n{causes(rows)}")
@@ -123,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _with_runs(rows: list[Row], seed: int, count: int) -> list[Row]:
     """The rows, some of the converted ones trained."""
-    by_name = {base.name: base for base in _bases if base.verdict}
+    by_name = {base.name: base for base in _bases}
     fit = [i for i, row in enumerate(rows) if row.outcome == "converted" and row.base in by_name]
     for index in Random(seed).sample(fit, min(count, len(fit))):
         rows[index] = run_case(by_name[rows[index].base], rows[index])

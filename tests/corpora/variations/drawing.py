@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.corpora.variations.bases import Base
-from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations import families  # noqa: F401  # registers them
+from tests.corpora.variations.registry import VARIATIONS
 from tests.corpora.variations.script import Project
+from tests.golden import cases
 
+ENTRY = "train.py"
 MOST = 4  # transformations of a case
 SINGLE = 0.4  # share of the cases with one
 
@@ -20,12 +22,21 @@ class Case:
 
     seed: int
     number: int
-    base: Base
+    base: cases.Case
     applied: tuple[str, ...]
     project: Project
 
 
-def drawn(bases: Sequence[Base], seed: int, number: int) -> Case:
+def golden() -> list[cases.Case]:
+    """The scripts that are varied: those of the golden corpus that are converted."""
+    return [case for case in cases.cases() if case.expect == "converted"]
+
+
+def as_it_is(base: cases.Case) -> Project:
+    return Project(ENTRY, {ENTRY: base.source.text})
+
+
+def drawn(bases: Sequence[cases.Case], seed: int, number: int) -> Case:
     """Case `number` of a seed: drawn anew until a transformation applies."""
     rng = Random(f"{seed}/{number}")
     while True:
@@ -37,9 +48,9 @@ def drawn(bases: Sequence[Base], seed: int, number: int) -> Case:
             return case
 
 
-def varied(base: Base, names: Sequence[str], seed: int, number: int, most: int | None = None) -> Case:
+def varied(base: cases.Case, names: Sequence[str], seed: int, number: int, most: int | None = None) -> Case:
     """A script with transformations applied, as far as they apply; `most` of them."""
-    project, applied = base.project, []
+    project, applied = as_it_is(base), []
     for name in names:
         if most is not None and len(applied) == most:
             break

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.cli.run import Request, run
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options, Severity
 
+from tests.corpora.everything import too_long
 from tests.corpora.variations.script import Project
 
 SECONDS = 120.0  # of this process's time
@@ -39,8 +37,10 @@ class Planned:
 
 def planned(project: Project) -> Planned:
     """Migrate the entry of a project."""
-    with _folder(project) as folder:
-        signal.signal(signal.SIGPROF, _too_long)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place).resolve()
+        project.write(folder)
+        signal.signal(signal.SIGPROF, too_long)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             request = Request((folder / project.entry,), Options(), Mode.WRITE, cache=False)
@@ -60,20 +60,3 @@ def planned(project: Project) -> Planned:
         changed = any(file.result.changed for file in outcome.files)
         rules = tuple(sorted({one.rule for one in findings}))
         return Planned("converted" if changed else "untouched", after, rules)
-
-
-class TooLong(Exception):
-    """The tool did not answer in time."""
-
-
-def _too_long(number: int, frame: FrameType | None) -> None:
-    raise TooLong(f"no answer in {SECONDS:.0f} s")
-
-
-@contextmanager
-def _folder(project: Project) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place).resolve()
-        for name, text in project.files.items():
-            (folder / name).write_text(text, encoding="utf-8", newline="")
-        yield folder

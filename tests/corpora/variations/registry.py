@@ -43,7 +43,7 @@ class Variation:
         return made
 
 
-REGISTERED: dict[str, Variation] = {}
+VARIATIONS: dict[str, Variation] = {}
 
 
 def variation(function: Apply) -> Apply:
@@ -51,6 +51,6 @@ def variation(function: Apply) -> Apply:
     name = function.__name__.replace("_", "-")
     about = (function.__doc__ or "").strip().split("\n")[0]
     family = function.__module__.rpartition(".")[2]
-    assert about and name not in REGISTERED, name
-    REGISTERED[name] = Variation(name, family, about, function)
+    assert about and name not in VARIATIONS, name
+    VARIATIONS[name] = Variation(name, family, about, function)
     return function

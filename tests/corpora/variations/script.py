@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import libcst as cst
@@ -31,6 +32,11 @@ class Project:
     @property
     def text(self) -> str:
         return self.files[self.entry]
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        for name, text in self.files.items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
 
     def with_text(self, text: str, added: Mapping[str, str] | None = None) -> Project:
         return replace(self, files={**self.files, self.entry: text, **(added or {})})
@@ -155,12 +161,6 @@ class Script:
         found = self.enclosing(node, cst.FunctionDef)
         return found if isinstance(found, cst.FunctionDef) else self.module
 
-    def class_of(self, function: cst.CSTNode) -> cst.ClassDef | None:
-        """The class that a function is a method of."""
-        block = self.parents.get(function)
-        above = self.parents.get(block) if isinstance(block, cst.IndentedBlock) else None
-        return above if isinstance(above, cst.ClassDef) else None
-
     def in_fstring(self, node: cst.CSTNode) -> bool:
         return self.enclosing(node, cst.FormattedStringExpression) is not None
 
@@ -280,8 +280,8 @@ def name_targets(target: cst.CSTNode) -> list[str]:
     return [one.value for one in walk(target) if isinstance(one, cst.Name)]
 
 
-def leaves_early(suite: Sequence[cst.CSTNode], *, loops: bool) -> bool:
-    """Whether statements return, yield, or (with `loops`) break out of a loop that is not among them."""
+def leaves_early(suite: Sequence[cst.CSTNode]) -> bool:
+    """Whether statements return, yield, or break out of a loop that is not among them."""
     stack: list[tuple[cst.CSTNode, bool]] = [(one, False) for one in suite]
     while stack:
         node, inside = stack.pop()
@@ -289,7 +289,7 @@ def leaves_early(suite: Sequence[cst.CSTNode], *, loops: bool) -> bool:
             continue
         if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
             return True
-        if isinstance(node, cst.Break | cst.Continue) and loops and not inside:
+        if isinstance(node, cst.Break | cst.Continue) and not inside:
             return True
         inside = inside or isinstance(node, cst.For | cst.While)
         stack.extend((child, inside) for child in node.children)

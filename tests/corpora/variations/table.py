@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.corpora.variations.catalogue import VARIATIONS
+from tests.corpora.variations.registry import VARIATIONS
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,11 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
         options.append(f"timeout={timeout}")
     code = f"PartialState({', '.join(options)})"
     if is_first:
-        place = _last_import(script)
+        guarded = _in_main_guard(script, [*written_first, *at_import])
+        place = guarded or _last_import(script)
         plan.imports(place, "PartialState")
-        plan.after(place, RULE, REASON, code)
+        insert = plan.before if guarded else plan.after
+        insert(place, RULE, REASON, code)
         return True
     places = {_before_reads(script, home, accelerators.statement(home), [*reads, *addresses])}
     for read in reads:
@@ -146,6 +148,16 @@ def _last_import(script: Script) -> ast.stmt:
         elif isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.If, ast.For)):
             break
     return found
+
+
+def _in_main_guard(script: Script, nodes: list[ast.AST]) -> ast.stmt | None:
+    """The first of the statements of `if __name__ == "__main__":` that these stand in: what is chosen above it still counts."""
+    for guard in script.entry.body:
+        if isinstance(guard, ast.If) and "__name__" in ast.unparse(guard.test):
+            found = [next((s for s in guard.body if script.table.is_inside(n, s)), None) for n in nodes]
+            if found and None not in found:
+                return min((s for s in found if s is not None), key=place_of)
+    return None
 
 
 def _is_address(script: Script, node: ast.Subscript) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Loop, Script
 from crosstrain_migrate.core.reading.workers import FOR_ROWS, given_to_workers
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -109,7 +109,9 @@ class Audience:
         for loop in self.script.loops_around(node):
             if below is not node and below not in self._passes:
                 return False  # a loop within a loop may turn more often on one process
-            if not comes_alike(self.script, below, loop, what_may_differ(self.script, loop)):
+            if not comes_alike(
+                self.script, below, loop, what_may_differ(self.script, loop, self._turns(loop))
+            ):
                 return False
             below = loop
         for one in self.script.around(below):
@@ -126,6 +128,12 @@ class Audience:
             return True
         calls = self.script.callers(frame)
         return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1, is_same) for c in calls)
+
+    def _turns(self, loop: Loop) -> set[str]:
+        """`i` of `for i in range(steps)`, which is the same on all: no loop over batches of which each process has some."""
+        if isinstance(loop, ast.While) or loop in self._passes or not isinstance(loop.target, ast.Name):
+            return set()
+        return {loop.target.id} if written(loop.iter).startswith("range(") else set()
 
     def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
         """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""

@@ -39,6 +39,11 @@ class Downloads:
         self._first_there: dict[ast.stmt, str] = {}  # each with what knows the main process
 
     def run(self) -> None:
+        for node in self.script.table.each(ast.If):
+            is_ours = self.script.is_reached(node) and self.audience.is_all(node)
+            kinds = (self._reads_or_makes, self._fills_folder, self._fills_if_told)
+            if is_ours and any(is_kind(node) for is_kind in kinds):
+                self._plan(node, [node])
         for call in self.script.calls:
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
@@ -52,11 +57,6 @@ class Downloads:
                 self._kept(
                     call, {text for one in call.args for text in self.files.paths.spelled(one)}, helper
                 )
-        for node in self.script.table.each(ast.If):
-            is_ours = self.script.is_reached(node) and self.audience.is_all(node)
-            kinds = (self._reads_or_makes, self._fills_folder, self._fills_if_told)
-            if is_ours and any(is_kind(node) for is_kind in kinds):
-                self._plan(node, [node])
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):
                 calls = self._calls_of(frame, 4)
@@ -142,7 +142,11 @@ class Downloads:
         function = self.files.helpers.called(test) if isinstance(test, ast.Call) else None
         nodes = [node for statement in function.body for node in walk(statement)] if function else []
         returned = [node.value for node in nodes if isinstance(node, ast.Return)]
-        is_truth = all(isinstance(one, ast.Constant) and isinstance(one.value, bool) for one in returned)
+        is_truth = all(
+            (isinstance(one, ast.Constant) and isinstance(one.value, bool))
+            or (isinstance(one, ast.BoolOp | ast.Call | ast.UnaryOp) and writers.asks_for_files(one))
+            for one in returned
+        )
         return bool(returned) and is_truth and any(map(writers.asks_for_files, nodes))
 
     def _makes_once(self, function: Function) -> bool:

@@ -47,7 +47,17 @@ class Helpers:
         if self.script.class_made(call) is not None:
             return None
         found = self.script.functions(self.script.last(call.func))
+        if len(found) > 1 and isinstance(call.func, ast.Attribute) and written(call.func.value) == "self":
+            found = self._own_methods(call, found)
         return found[0] if len(found) == 1 else None
+
+    def _own_methods(self, call: ast.Call, found: list[Function]) -> list[Function]:
+        """The methods of that name that `self.method()` may mean: the class's own, unless one that derives from it has another."""
+        cls = self.script.class_of(self.script.frame(call))
+        own = [one for one in found if cls is not None and self.script.class_of(one) is cls]
+        bases = [b for one in found if (other := self.script.class_of(one)) is not None for b in other.bases]
+        is_overridden = cls is not None and cls.name in map(self.script.last, bases)
+        return found if not own or is_overridden else own
 
     def writes(self, function: Function) -> int:
         """The number of calls that write or show in a function and those that it calls."""

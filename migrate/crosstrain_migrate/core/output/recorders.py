@@ -55,6 +55,7 @@ class Recorders:
         self.script: Script = plan.script
         self.files = files
         self.audience = audience
+        self._key: str | None = None  # of the writer in a dictionary, whose uses are looked at
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -177,7 +178,7 @@ class Recorders:
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, test = self.script.statement(call), self._is_main(call)
-        names = self._kept_as(call, statement)
+        names, self._key = self._kept_as(call, statement), self._key_of(call)
         reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
         if not names or test is None or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
@@ -195,11 +196,14 @@ class Recorders:
         return 'os.environ.get("RANK", "0") == "0"' if has_os else None
 
     def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
-        """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`"""
+        """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`,
+        `state = {"writer": SummaryWriter(...), "steps": 0}`"""
         if isinstance(statement, ast.Assign) and statement.value is call:
             held = (one.value if isinstance(one, ast.Subscript) else one for one in statement.targets)
             return set(map(last_name, held)) - {""}
         outer = self.script.parent(call)
+        if self._key_of(call) is not None and isinstance(statement, ast.Assign) and statement.value is outer:
+            return set(map(last_name, statement.targets)) - {""}
         if (
             isinstance(outer, ast.Call)
             and is_method(outer, "append")
@@ -207,6 +211,24 @@ class Recorders:
         ):
             return {last_name(outer.func.value)}
         return set()
+
+    def _key_of(self, call: ast.Call) -> str | None:
+        """`writer` of `{"writer": SummaryWriter(...), "steps": 0}`, whose other parts are no writers."""
+        outer = self.script.parent(call)
+        keys = outer.keys if isinstance(outer, ast.Dict) else []
+        own = [key for key, value in zip(keys, getattr(outer, "values", []), strict=False) if value is call]
+        return (
+            own[0].value
+            if own and isinstance(own[0], ast.Constant) and isinstance(own[0].value, str)
+            else None
+        )
+
+    def _is_other_part(self, read: ast.expr) -> bool:
+        """`state["steps"]`, which is no writer."""
+        part = self.script.parent(read)
+        if self._key is None or not isinstance(part, ast.Subscript) or part.value is not read:
+            return False
+        return isinstance(part.slice, ast.Constant) and part.slice.value != self._key
 
     def _event_module(self, node: ast.Import, name: str) -> None:
         """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
@@ -260,6 +282,7 @@ class Recorders:
                 and last_name(n) in names
                 and isinstance(n.ctx, ast.Load)
                 and self.script.is_reached(n)
+                and not self._is_other_part(n)
             ]
             passed_on = {name for read in reads for name in self._passed_to(read)}
             if passed_on <= names:
@@ -269,6 +292,8 @@ class Recorders:
     def _passed_to(self, read: ast.expr) -> set[str]:
         """The names that a value gets where it is given to a function, or assigned."""
         parent = self.script.parent(read)
+        if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
+            read, parent = parent, self.script.parent(parent)
         if isinstance(parent, ast.Assign) and parent.value is read:
             return {last_name(target) for target in parent.targets}
         if isinstance(parent, ast.For) and parent.iter is read:

@@ -44,7 +44,11 @@ WRITERS = {
     "dump_json": 1,
     **dict.fromkeys(("unlink", "symlink_to", "hardlink_to"), None),
 }
-SHOWS = words("matplotlib.pyplot.show pylab.show cv2.imshow cv2.waitKey cv2.destroyAllWindows")
+# `ion` among them: in interactive mode a figure opens its window as soon as it is made.
+SHOWS = words(
+    "matplotlib.pyplot.show matplotlib.pyplot.pause matplotlib.pyplot.ion pylab.show pylab.pause pylab.ion"
+    " cv2.imshow cv2.namedWindow cv2.waitKey cv2.destroyAllWindows"
+)
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
 ECHOES = words(
     "tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write click.echo click.secho typer.echo pprint.pprint"
@@ -97,10 +101,28 @@ def opened_path(script: Script, node: ast.AST) -> ast.expr | None:
     """The path of `open(path, "w")`; None for another call, and for one that reads."""
     if not isinstance(node, ast.Call) or script.dotted(node.func) not in _OPENS or not node.args:
         return None
-    return (
-        node.args[0]
-        if set(_mode(script, node, 1)) & set("wax") and "+" not in _mode(script, node, 1)
-        else None
+    mode = _mode(script, node, 1)
+    is_written = set(mode) & set("wax") and ("+" not in mode or _is_never_read(script, node))
+    return node.args[0] if is_written else None
+
+
+def _is_never_read(script: Script, opened: ast.Call) -> bool:
+    """Whether nothing but methods that write is asked of a variable that holds a file: `log = open(path, "a+")`."""
+    bound = script.parent(opened)
+    if not isinstance(bound, ast.Assign) or not isinstance(bound.targets[0], ast.Name):
+        return False
+    name, frame = bound.targets[0].id, script.frame(opened)
+    inside = [one for one in script.frames if one is frame or not script.binds(one, name)]
+    asked = [
+        script.parent(read)
+        for one in inside
+        if script.module(one) is script.module(opened)
+        for read in script.reads(one, name)
+    ]
+    return all(
+        (isinstance(one, ast.Attribute) and one.attr in ("write", "writelines", "flush", "close"))
+        or (isinstance(one, ast.keyword) and one.arg == "file")
+        for one in asked
     )
 
 

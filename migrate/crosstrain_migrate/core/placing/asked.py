@@ -205,8 +205,25 @@ def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
 def _is_chosen(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is a device, and more than what the machine has says which one."""
     values = script.values(home, name) if "." not in name else []
-    is_cpu = _sides_in(script, values) == {"cpu"}
+    is_cpu = _sides_in(script, values) == {"cpu"} and not _is_for_results(script, name)
     return _may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+
+
+def _is_for_results(script: Script, name: str) -> bool:
+    """Whether something else is moved to another device than to this one, which is always the CPU: `HOST = torch.device("cpu")`
+    takes back what is computed elsewhere."""
+    others = [
+        given
+        for call in script.calls
+        if is_method(call, "to") and script.is_reached(call)
+        for given in call.args[:1]
+    ]
+    return any(
+        isinstance(one, ast.Name | ast.Attribute | ast.Subscript)
+        and "device" in ast.unparse(one).lower()
+        and written(one) != name
+        for one in others
+    )
 
 
 def _may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:

@@ -34,14 +34,19 @@ class Lost:
             self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")
 
     def setting(self, call: ast.Call) -> None:
-        """`torch.device(config.device)`, where the script also asks whether that is the CPU, and the accelerator does not."""
+        """`torch.device(config.device)`, where that is an option, or the script also asks whether it is the CPU, and the
+        accelerator does not."""
         given = call.args[0] if len(call.args) == 1 else None
         if self.accelerators.keeps_cpu:
             return
         asked = (
             one for one in self.script.table.each(ast.Compare) if ast.unparse(one.comparators[0]) == "'cpu'"
         )
-        if isinstance(given, ast.Attribute) and any(last_name(one.left) == given.attr for one in asked):
+        option = self._options.read_by(given) if isinstance(given, ast.Attribute) else None
+        is_option = option is not None and not option.is_number
+        if isinstance(given, ast.Attribute) and (
+            is_option or any(last_name(one.left) == given.attr for one in asked)
+        ):
             self.plan.note(RULE, call, NOT_KEPT, "use `crosstrain launch --cpu`")
 
     def number(self, node: ast.expr, moved: ast.expr | None = None) -> None:

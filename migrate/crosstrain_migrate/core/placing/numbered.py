@@ -23,7 +23,7 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     home: where the accelerator is made.
     """
     options = Options(script)
-    found = set[tuple[Frame | None, str]]()
+    found: dict[object, tuple[Frame | None, str]] = {}  # by the option, or by the place
     sources: dict[str, str] = {}
     reached = [node for node in script.table.parents if script.is_reached(node)]
     if any(_is_chosen_before(script, node, home) for node in reached):
@@ -31,18 +31,24 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     for node in numbers_among(script, reached):
         option = options.read_by(node)
         if isinstance(node, ast.Constant):
-            found.add((None, str(node.value)))
+            found[node.value] = (None, str(node.value))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             place = origin(script, script.frame(node), written(node), through_names=True)
             sources[written(node)] = script.source(node)  # in the author's quotes
-            found.add(_first_of_list(script, *place, sources) or place)
+            place = _first_of_list(script, *place, sources) or place
+            key = place if option is None else option.call
+            if (
+                key not in found or script.class_of(place[0]) is None
+            ):  # the words of who parsed it, not of an object
+                found[key] = place
         else:
             return None, ""
         if option is not None and option.is_local_rank:
             return None, ""
-    if len(found) != 1 or found == {(None, "0")}:
+    places = set(found.values())
+    if len(places) != 1 or places == {(None, "0")}:
         return None, ""
-    frame, text = found.pop()
+    frame, text = places.pop()
     return frame, sources.get(text, text)
 
 

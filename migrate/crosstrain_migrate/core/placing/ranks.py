@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from crosstrain_migrate.core.distributed.wrappers import is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -51,7 +51,7 @@ class Ranks:
             is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
-            if not self._is_only_shown(call):
+            if not self._is_only_shown(call) and not self._asks_the_machine(call):
                 code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
 
@@ -63,6 +63,20 @@ class Ranks:
         statement = self.script.statement(call)
         shown = statement.value if isinstance(statement, ast.Expr) else None
         return isinstance(shown, ast.Call) and last_name(shown.func) in ("print", "info", "debug", "warning")
+
+    def _asks_the_machine(self, call: ast.Call) -> bool:
+        """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
+        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel."""
+        statement = self.script.statement(call)
+        if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
+            return False
+        body = statement.body if isinstance(statement, ast.If) else []
+        if any(
+            isinstance(n, ast.Call) and last_name(n.func) == "DataParallel" for s in body for n in walk(s)
+        ):
+            return True
+        stops = isinstance(statement, ast.Assert) or isinstance(body[-1], ast.Raise)
+        return stops and any(is_method(n, "is_available") for n in walk(statement.test))
 
     # -- the group's own numbers -------------------------------------------------------------------------------
 

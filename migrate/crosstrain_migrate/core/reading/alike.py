@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Collection
 
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -18,15 +19,15 @@ _PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "isinst
 _OF_TEXTS = {"lower", "upper", "strip", "startswith", "endswith"}
 
 
-def what_may_differ(script: Script, loop: Loop) -> set[str]:
-    """The variables and attributes that a loop binds and that may differ by process: all but its counters, and what is
-    computed from these in every batch."""
+def what_may_differ(script: Script, loop: Loop, turns: Collection[str] = ()) -> set[str]:
+    """The variables and attributes that a loop binds and that may differ by process: all but its counters, `turns` among
+    them, and what is computed from these in every batch."""
     stored = {
         written(n)
         for n in walk(loop)
         if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
     }
-    own = stored - counters_of(loop)
+    own = stored - counters_of(loop) - {*turns}
     bindings = _bindings(loop)
     while True:
         alike = {

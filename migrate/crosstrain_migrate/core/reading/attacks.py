@@ -21,9 +21,9 @@ def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
     if not is_function_frame(frame):
         return False
     own = own_leaves(script, frame)
-    steps = [one for one in script.calls_in(frame) if is_method(one, "step") and len(one.args) < 2]
+    steps = [c for c in script.calls_in(frame) if is_method(c, "step") and len(c.args) < 2]
     if steps:
-        return in_step and all(_is_made_of(script, frame, one, own) for one in steps)
+        return in_step and all(_is_made_of(script, frame, one.func.value, own) for one in steps)
     return reads_own_gradients(script, frame)
 
 
@@ -58,16 +58,17 @@ def _requires_grad(node: ast.AST) -> bool:
     )
 
 
-def _is_made_of(script: Script, frame: Frame, step: ast.Call, own: set[str]) -> bool:
-    """Whether what is stepped was made here, of a list of these variables."""
-    assert isinstance(step.func, ast.Attribute)
-    made = script.values(frame, written(step.func.value))
+def _is_made_of(script: Script, frame: Frame, stepped: ast.expr, own: set[str], depth: int = 2) -> bool:
+    """Whether what is stepped was made here of a list of these variables, or, as a scheduler, of what was."""
+    made = script.values(frame, written(stepped))
     given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
     return (
         bool(made)
+        and len(given) == len(made)
         and all(
-            isinstance(one, ast.List) and one.elts and {written(part) for part in one.elts} <= own
+            {written(part) for part in one.elts} <= own and bool(one.elts)
+            if isinstance(one, ast.List)
+            else depth > 0 and isinstance(one, ast.Name) and _is_made_of(script, frame, one, own, depth - 1)
             for one in given
         )
-        and len(given) == len(made)
     )

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import Function, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .roles import Roles
@@ -68,7 +68,7 @@ def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Ite
     if _is_draw(script, call):
         yield call
     for function in script.functions(script.last(call.func)):
-        if function not in asked and depth < _DEPTH:
+        if function not in asked and depth < _DEPTH and not _is_networks_sample(script, function):
             asked.add(function)
             for inner in script.calls_in(function):
                 yield from _draws(script, inner, asked, depth + 1)
@@ -104,10 +104,22 @@ def _is_draw(script: Script, call: ast.Call) -> bool:
     name = script.dotted(call.func)
     if _MAKES.match(name):
         return not any(keyword.arg == "random_state" for keyword in call.keywords)
-    if not RANDOM.match(name) and not (is_method(call, "sample") and (call.args or call.keywords)):
+    if not RANDOM.match(name) and not _samples_data(script, call):
         return False
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"
     return not is_coin and not _is_shaped(name, call)
+
+
+def _samples_data(script: Script, call: ast.Call) -> bool:
+    """`buffer.sample(size)`, and not a network of the project's that samples what it has learned."""
+    own = script.functions("sample")
+    networks = bool(own) and all(_is_networks_sample(script, one) for one in own)
+    return is_method(call, "sample") and bool(call.args or call.keywords) and not networks
+
+
+def _is_networks_sample(script: Script, function: Function) -> bool:
+    cls = script.class_of(function) if function.name == "sample" else None
+    return cls is not None and any(script.dotted(base) == "torch.nn.Module" for base in cls.bases)
 
 
 def _is_shaped(name: str, call: ast.Call) -> bool:

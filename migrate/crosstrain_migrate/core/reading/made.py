@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
+from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
-
-if TYPE_CHECKING:
-    from .script import Script
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def made_steps(script: Script) -> dict[str, dict[ast.AST, Function]]:
+class Definitions(Protocol):
+    """What is asked of a `Script`."""
+
+    table: ScopeTable
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]: ...
+    def dotted(self, node: ast.AST) -> str: ...
+    def frame(self, node: ast.AST) -> ast.Module | Function: ...
+    def functions(self, name: str) -> list[Function]: ...
+    def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]: ...
+    def stores(self, frame: ast.Module | Function, text: str) -> list[ast.Name | ast.Attribute]: ...
+    def within(self, frame: ast.Module | Function) -> list[ast.AST]: ...
+
+
+def made_steps(script: Definitions) -> dict[str, dict[ast.AST, Function]]:
     """By variable and frame, the step that a call makes, where the variable is bound to nothing else. One that was made with
     a constant that switches its training off, `make_step(net, train=False)`, trains nothing, and is none."""
     found: dict[str, dict[ast.AST, Function]] = defaultdict(dict)
@@ -28,7 +41,7 @@ def made_steps(script: Script) -> dict[str, dict[ast.AST, Function]]:
     return found
 
 
-def _made(script: Script, call: ast.expr) -> Function | None:
+def _made(script: Definitions, call: ast.expr) -> Function | None:
     """The nested function that the function of a call returns, whatever it is asked, and that trains as the call asks for."""
     if not isinstance(call, ast.Call):
         return None
@@ -42,7 +55,7 @@ def _made(script: Script, call: ast.expr) -> Function | None:
     return None
 
 
-def _trains(script: Script, call: ast.Call, maker: Function, step: Function) -> bool:
+def _trains(script: Definitions, call: ast.Call, maker: Function, step: Function) -> bool:
     """Whether a step goes backward where no constant that its maker is given forbids it."""
     given = {**defaults_by_name(maker.args), **script.given_by(call, maker)}
     known = {
@@ -54,7 +67,7 @@ def _trains(script: Script, call: ast.Call, maker: Function, step: Function) -> 
     return any(not _is_switched_off(script, one, maker, known) for one in passes)
 
 
-def _is_switched_off(script: Script, node: ast.AST, maker: Function, known: dict[str, bool]) -> bool:
+def _is_switched_off(script: Definitions, node: ast.AST, maker: Function, known: dict[str, bool]) -> bool:
     """Whether a test of a known parameter keeps a node from running: `if train:`, `if not train: ... else:`."""
     below = node
     for one in script.around(node):

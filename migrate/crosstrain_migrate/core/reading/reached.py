@@ -179,14 +179,39 @@ class Reached:
     @cached_property
     def entry_points(self) -> list[Function]:
         """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls;
-        `cli()` offers what is a command of `cli`, of click or typer."""
+        `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
         calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
         functions = [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)]
-        return [one for one in functions if offers or not calls or _is_command(one, called)]
+        asked = self._asked_objects
+        return [
+            one
+            for one in functions
+            if offers or not calls or _is_command(one, called) or _is_given(one, asked)
+        ]
+
+    @cached_property
+    def _asked_objects(self) -> set[str]:
+        """The variables of the script's top level that hold what a call has made, and that a method is called of, but not to
+        decorate."""
+        entry = self.script.entry
+        made = {
+            name.id
+            for one in entry.body
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call)
+            for name in one.targets
+            if isinstance(name, ast.Name)
+        }
+        decorators = {node for one in entry.body for node in getattr(one, "decorator_list", ())}
+        asked = (
+            written(node.func.value)
+            for node in walk(entry)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node not in decorators
+        )
+        return made & {*asked}
 
 
 def _is_command(function: Function, groups: set[str]) -> bool:
@@ -196,6 +221,12 @@ def _is_command(function: Function, groups: set[str]) -> bool:
         isinstance(one, ast.Attribute) and one.attr in _OF_GROUP and written(one.value) in groups
         for one in decorators
     )
+
+
+def _is_given(function: Function, objects: set[str]) -> bool:
+    """Whether a decorator gives a function to an object, `@ex.main`."""
+    decorators = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
+    return any(isinstance(one, ast.Attribute) and written(one.value) in objects for one in decorators)
 
 
 def _folders(module: ast.Module) -> list[str]:

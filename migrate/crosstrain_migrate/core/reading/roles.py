@@ -154,18 +154,31 @@ class Roles:
         return any(self._steps_behind(call) for call in self.script.callers(frame))
 
     def _is_of_inputs(self, frame: Frame) -> bool:
-        callers = self.script.callers(frame) if is_function_frame(frame) else []
-        training = [call for call in callers if self._steps_behind(call)]
+        training = [call for call in self._calls_through(frame) if self._steps_behind(call)]
         if not all(
             any(map(self._goes_backward, self.script.calls_in(self.script.frame(c)))) for c in training
         ):
             return False  # its gradients are those that the caller steps by
         return is_of_inputs(self.script, frame, bool(training))
 
+    def _calls_through(self, frame: Frame, depth: int = 3) -> list[ast.Call]:
+        """The calls of a function, and of functions that do nothing for gradients but call it: `attack` of `_attack`."""
+        calls = self.script.callers(frame) if is_function_frame(frame) and depth else []
+        found = [*calls]
+        for above in dict.fromkeys(map(self.script.frame, calls)):
+            if not any(self._goes_backward(c) or is_method(c, *STEPS) for c in self.script.calls_in(above)):
+                found += self._calls_through(above, depth - 1)
+        return found
+
     def _steps_behind(self, call: ast.Call) -> bool:
         """Whether a call's frame steps something in the same pass: the loops around the step are around the call too."""
         loops = self.script.loops_around(call)
-        steps = (c for c in self.script.calls_in(self.script.frame(call)) if is_method(c, *STEPS))
+        frame = self.script.frame(call)
+        steps = (
+            c
+            for c in self.script.calls_in(frame)
+            if is_method(c, *STEPS) and not self.is_scheduler(frame, written(c.func.value))
+        )
         return any(all(loop in loops for loop in self.script.loops_around(step)) for step in steps)
 
     def _steps_in(self, frame: Frame) -> bool:

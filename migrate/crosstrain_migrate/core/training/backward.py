@@ -12,13 +12,19 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
+from crosstrain_migrate.syntax.walks import walk
 
 from .observed import Seen
 
 BACKWARD, CLIPPING = "CT202", "CT203"
 SUMMED = 'loss_reduction="sum"'
 _DEPTH = 4
+_FAR = 6  # how far a sum is followed
+# What is computed of each element by itself.
+_ELEMENTWISE = words(
+    "log log1p log2 exp expm1 pow square sqrt abs sigmoid tanh relu softplus logsigmoid clamp clamp_min float double"
+)
 
 
 def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
@@ -92,7 +98,7 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
 
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
-    return any(_terms(script, one.frame, loss_of(one.call), 0) == SUM for one in roles.backwards)
+    return any(_terms(script, one.frame, loss_of(one.call), 0) >= OWN_SUM for one in roles.backwards)
 
 
 def _sum_and_more(script: Script, roles: Roles) -> ast.AST | None:
@@ -181,21 +187,28 @@ def loss_of(call: ast.Call) -> ast.expr:
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
-# Of what the terms of a loss are: a loss function's `reduction="sum"`, a plain `.sum()`, which alone may be one over
-# anything, and all else.
-SUM, PLAIN_SUM, OTHER, MEAN = 2, 1, 0, -1
+# Of what the terms of a loss are: a loss function's `reduction="sum"`, a sum of what is computed element by element, a plain
+# `.sum()`, which alone may be one over anything, and all else.
+SUM, OWN_SUM, PLAIN_SUM, OTHER, MEAN = 3, 2, 1, 0, -1
 
 
 def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
     """SUM where every term of a loss is a sum, undivided, and one at least is asked of a loss function."""
-    if depth > _DEPTH:
+    if depth > _FAR:
         return OTHER
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         return _joined([_terms(script, frame, side, depth) for side in (node.left, node.right)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return max(_terms(script, frame, side, depth) for side in (node.left, node.right))
+    if isinstance(node, ast.UnaryOp):
+        return _terms(script, frame, node.operand, depth)
     if isinstance(node, ast.Name | ast.Attribute):
+        if _is_scaled(script, frame, written(node)):
+            return OTHER
         values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
+        values += _added(script, frame, written(node))
+        if any(isinstance(one, ast.BinOp) and written(node) in _names(one) for one in values):
+            return OTHER  # `loss = loss + more`
         parts = _unpacked(script, frame, written(node))
         terms = [_terms(script, frame, value, depth + 1) for value in values]
         return _joined([*terms, *(_terms_of_call(script, frame, call, depth + 1, n) for call, n in parts)])
@@ -207,8 +220,44 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         is_whole = not node.keywords and len(node.args) == (
             0 if is_method(node, "sum") and not _is_torch(node) else 1
         )
-        return (SUM if _has_rows(script, frame, node) else PLAIN_SUM) if is_whole else OTHER
+        if not is_whole:
+            return OTHER
+        of = node.func.value if isinstance(node.func, ast.Attribute) and not node.args else node.args[0]
+        own = OWN_SUM if _is_elementwise(script, frame, of, depth) else PLAIN_SUM
+        return SUM if _has_rows(script, frame, node) else own
     return _terms_of_call(script, frame, node, depth)
+
+
+def _added(script: Script, frame: Frame, name: str) -> list[ast.expr]:
+    """What is added to a variable: `loss += self.nll(x[t])`."""
+    nodes = [one for one in script.within(frame) if isinstance(one, ast.AugAssign)]
+    return [one.value for one in nodes if written(one.target) == name]
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {written(one) for one in walk(node) if isinstance(one, ast.Name | ast.Attribute)}
+
+
+def _is_elementwise(script: Script, frame: Frame, node: ast.expr, depth: int) -> bool:
+    """Whether an expression is arithmetic on what a function is given, element by element: `x * torch.log(p)`."""
+    if depth > _FAR:
+        return False
+    if isinstance(node, ast.Name):
+        values = script.values(frame, node.id)
+        is_own = any(node.id in _names(one) for one in values)
+        return (
+            bool(values)
+            and not is_own
+            and all(_is_elementwise(script, frame, one, depth + 1) for one in values)
+        )
+    inside = walk(node)
+    bound = [one for one in inside if isinstance(one, ast.Name) and script.values(frame, one.id)]
+    return (
+        isinstance(node, ast.BinOp)
+        and not any(isinstance(one, ast.MatMult) for one in inside)
+        and all(last_name(one.func) in _ELEMENTWISE for one in inside if isinstance(one, ast.Call))
+        and all(_is_elementwise(script, frame, one, depth + 1) for one in bound)
+    )
 
 
 def _has_rows(script: Script, frame: Frame, sum_: ast.Call) -> bool:
@@ -240,7 +289,7 @@ def _is_torch(call: ast.Call) -> bool:
 def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, part: int | None = None) -> int:
     """The same of a loss object made with `reduction="sum"`, and of a function, or a module of the project, that returns such
     a loss, alone or as a part of a tuple."""
-    if depth > _DEPTH:
+    if depth > _FAR:
         return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in _made(script, one, text)]

@@ -30,6 +30,7 @@ from .periods import count_turns, periods, stays_whole
 from .schedules import (
     asks_at_each_step,
     counted_lengths,
+    counting_optimizers,
     own_schedules,
     say_counted_steps,
     say_own_schedules,
@@ -57,7 +58,9 @@ class Preparing:
         self.in_place: list[Data] = []  # loaders that are prepared where they are iterated
         self.lengths: list[ast.expr] = []  # where a prepared loader's length is read to count its batches
         self._own_schedules = own_schedules(self.script, roles)
-        self._anchors = Anchors(self.script, roles, self._own_schedules)
+        self._counting = counting_optimizers(self.script, roles)
+        self._with_lengths = [*self._own_schedules, *self._counting]
+        self._anchors = Anchors(self.script, roles, self._with_lengths)
         self._places = LoaderPlaces(self.script, roles, self.holders, self._anchors)
 
     def run(self, models: bool = True, loaders: bool = True, schedulers: bool = True) -> None:
@@ -78,7 +81,7 @@ class Preparing:
             self._prepare_in_place(data)
         if schedulers:
             say_own_schedules(self.plan, self._own_schedules, self.lengths)
-            say_counted_steps(self.plan, self.roles)
+            say_counted_steps(self.plan, self._counting, self.lengths)
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
@@ -270,7 +273,7 @@ class Preparing:
 
     def _is_counted(self, init: Frame, one: Held, last: ast.stmt) -> bool:
         """Whether the length of a loader counts batches above the place where the others are prepared."""
-        counted = counted_lengths(self.script, init, one.text, self._own_schedules)
+        counted = counted_lengths(self.script, init, one.text, self._with_lengths)
         return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
 
     def _is_iterated(self, node: ast.AST) -> bool:
@@ -325,7 +328,7 @@ class Preparing:
         anchor = self._anchors.of(one)
         if one.kind != "loader":
             return anchor
-        self.lengths += counted_lengths(self.script, one.frame, one.text, self._own_schedules)
+        self.lengths += counted_lengths(self.script, one.frame, one.text, self._with_lengths)
         return self._anchors.above_lengths(one.frame, one.text, anchor)
 
 

@@ -5,6 +5,7 @@ own classes, which are given the length of the prepared loader, and learning rat
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -77,8 +78,31 @@ def _is_variable_of(script: Script, read: ast.expr, held: Held) -> bool:
 
 
 def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
-    """The schedules of the project's own classes that are stepped once a batch."""
-    return [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
+    """The schedules of the project's own classes that are stepped once a batch: by `step`, or by whatever else one is asked
+    for that is made of an optimizer and the length of something, `make_cycle(optimizer, epochs * len(loader))`."""
+    stepped = [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
+    known = [call for one in stepped for call in one.made]
+    texts = {one.text for one in roles.optimizers}
+    return stepped + [
+        OwnSchedule(Stepped(last_name(call.func), call, script.frame(call)), (call,))
+        for call in script.calls
+        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, call, texts)
+    ]
+
+
+def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in given for n in walk(one))
+    if not counts or (cls := _class_behind(script, call)) is None or _is_torch(script, cls):
+        return False
+    frame, named = (
+        script.frame(call),
+        [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)],
+    )
+    made = [
+        value.func for text in named for value in script.values(frame, text) if isinstance(value, ast.Call)
+    ]
+    return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
 
 
 def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:
@@ -128,7 +152,9 @@ def counted_lengths(
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
-        counts = counts or counts_taken(script, frame, text, length)
+        counts = (
+            counts or counts_taken(script, frame, text, length) or _measures_progress(script, frame, length)
+        )
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -172,6 +198,24 @@ def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> boo
     )
 
 
+def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
+    """Whether a number that is computed from a length is read beside a loop's count of batches, and nowhere else:
+    `start = epoch * len(loader)` of `p = (i + start) / total`."""
+    bound = script.statement(length)
+    targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
+    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
+    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
+        return False
+    reads = script.reads(frame, written(targets[0])) if isinstance(targets[0], ast.Name) else []
+    return bool(reads) and all(_stands_by_counter(script, one) for one in reads)
+
+
+def _stands_by_counter(script: Script, read: ast.expr) -> bool:
+    beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
+    counters = {name for loop in script.loops_around(read) for name in counters_of(loop)}
+    return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
+
+
 def _is_in_schedule(script: Script, node: ast.AST) -> bool:
     """Whether something is given to a schedule of torch, which is made for the steps of all processes."""
     calls = (one for one in script.around(node) if isinstance(one, ast.Call))
@@ -199,21 +243,30 @@ def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Ite
             plan.note("CT201", one.made[0], reason, remedy)
 
 
-def say_counted_steps(plan: Plan, roles: Roles) -> None:
-    """Says which optimizer, of those that lower their own rate, is told how many steps a run over all data has:
+def counting_optimizers(script: Script, roles: Roles) -> list[OwnSchedule]:
+    """The optimizers, of those that lower their own rate, that are told how many steps a run over all data has:
     `BertAdam(..., t_total=len(loader) * epochs)`. Each process makes only its share of them."""
-    script = plan.script
-    if not any(one.loop is not None for one in roles.data):
-        return
+    if not roles.optimizers or not any(one.loop is not None for one in roles.data):
+        return []
     places = [(place, one.text) for one in roles.optimizers for place in (one.frame, script.module(one.call))]
     made = [value for place, text in places for value in script.values(place, text)]
+    found = []
     for call in script.calls:
         given = next((k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN), None)
         has_rate = call in made or any(k.arg == "lr" for k in call.keywords)
         steps_alone = has_rate and not _is_scheduler(script, call)
         if given is not None and steps_alone and _comes_from_length(script, script.frame(call), given, 0):
+            found.append(OwnSchedule(roles.optimizers[0], (call,)))
+    return found
+
+
+def say_counted_steps(plan: Plan, optimizers: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:
+    """Says which of them are not given the length of the loader that is prepared."""
+    known = set(map(id, lengths))
+    for one in optimizers:
+        if not any(id(node) in known for node in _given_to(plan.script, one)):
             reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
-            plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")
+            plan.note("CT201", one.made[0], reason, "divide the number by `accelerator.num_processes`")
 
 
 def _is_scheduler(script: Script, call: ast.Call) -> bool:

@@ -216,6 +216,9 @@ class XlaComm:
     def in_group(self) -> bool:
         return self._hosts.in_group
 
+    def wait_up_to(self, timeout: timedelta) -> None:
+        pass  # the hosts' own
+
     def use(self, index: int) -> None:
         pass  # one process computes on all of them
 

@@ -6,7 +6,7 @@ from random import Random
 
 import libcst as cst
 
-from tests.corpora.variations.families.placing import functions_in_module, models_in_module
+from tests.corpora.variations.families.placing import functions_in_module
 from tests.corpora.variations.registry import variation
 from tests.corpora.variations.script import Project, Script, is_guard, with_import, with_top
 
@@ -34,33 +34,10 @@ def {name}(net, batches, rate):
     return net
 
 """
-OWN_MAIN = """
-
-def {name}():
-    \"\"\"Trains on random numbers, to see whether it runs.\"\"\"
-    net = torch.nn.Linear(4, 2)
-    solver = torch.optim.SGD(net.parameters(), lr=0.1)
-    data = torch.utils.data.TensorDataset(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))
-    for rows, labels in torch.utils.data.DataLoader(data, batch_size=4):
-        solver.zero_grad()
-        torch.nn.functional.cross_entropy(net(rows), labels).backward()
-        solver.step()
-
-
-if __name__ == "__main__":
-    {name}()
-"""
 
 
 def _torch(script: Script, made: cst.Module) -> cst.Module:
     return made if "torch" in script.globals() else with_import(made, "import torch")
-
-
-@variation
-def dead_function(script: Script, rng: Random) -> cst.Module | None:
-    """a function that nothing calls trains, too"""
-    code = DEAD_TRAINING.format(name=script.fresh("old_training"))
-    return _torch(script, with_top(script.module, *script.parsed("\n" + code)))
 
 
 @variation
@@ -86,33 +63,12 @@ def unused_distributed_module(script: Script, rng: Random) -> Project | None:
     )
 
 
-def _moved(script: Script, rng: Random) -> Project | None:
-    moved = functions_in_module(script, rng) or models_in_module(script, rng)
-    return moved if isinstance(moved, Project) else None
-
-
-def _new_module(script: Script, made: Project) -> str:
-    return next(iter(set(made.files) - set(script.project.files)))
-
-
-@variation
-def module_with_own_main(script: Script, rng: Random) -> Project | None:
-    """a module that the script imports trains something else when it is run itself"""
-    made = _moved(script, rng)
-    if made is None:
-        return None
-    path = _new_module(script, made)
-    code = made.files[path].rstrip("\n") + "\n" + OWN_MAIN.format(name=script.fresh("try_out"))
-    with_torch = with_import(cst.parse_module(code), "import torch").code
-    return made.with_text(made.text, {path: with_torch})
-
-
 @variation
 def second_script(script: Script, rng: Random) -> Project | None:
     """another script imports the same module"""
-    made = _moved(script, rng)
+    made = functions_in_module(script, rng)
     other = f"{script.fresh('train_again')}.py"
-    return None if made is None else made.with_text(made.text, {other: made.text})
+    return made.with_text(made.text, {other: made.text}) if isinstance(made, Project) else None
 
 
 @variation

@@ -13,17 +13,10 @@ from tests.corpora.variations.script import (
     Edits,
     Script,
     full_name,
-    leaves_early,
     source,
     with_top,
 )
 
-GENERATOR = """
-def {name}(loader):
-    \"\"\"One batch after the other.\"\"\"
-    for batch in loader:
-        yield batch
-"""
 WRAPPER = """
 class {name}:
     \"\"\"A loader with a length.\"\"\"
@@ -48,19 +41,6 @@ class {name}:
     def __iter__(self):
         return iter(self.batches)
 """
-PREFETCHER = """
-class {name}:
-    \"\"\"Has the next batch ready.\"\"\"
-
-    def __init__(self, loader):
-        self.batches = iter(loader)
-
-    def next(self):
-        try:
-            return next(self.batches)
-        except StopIteration:
-            return None
-"""
 
 
 def chosen(script: Script, rng: Random) -> list[cst.For]:
@@ -78,14 +58,6 @@ def _sources(script: Script, rng: Random, wrapped: Callable[[str], str]) -> cst.
             made = cst.parse_expression(wrapped(script.code(read)))
             edits[read] = lambda updated, made=made: made
     return script.edited(edits) if edits else None
-
-
-@variation
-def loop_over_generator(script: Script, rng: Random) -> cst.Module | None:
-    """the loop reads a generator function over the loader"""
-    name = script.fresh("batches_of")
-    made = _sources(script, rng, lambda read: f"{name}({read})")
-    return made and with_top(made, *script.parsed(GENERATOR.format(name=name)))
 
 
 @variation
@@ -172,23 +144,6 @@ def loop_range_next(script: Script, rng: Random) -> cst.Module | None:
         return with_body(script, code, updated, updated.body.body)
 
     return _loops(script, rng, edit, lambda loop: isinstance(source(loop.iter), cst.Name))
-
-
-@variation
-def loop_prefetched(script: Script, rng: Random) -> cst.Module | None:
-    """a prefetcher with a method `next()`"""
-    name, item, kind = script.fresh("prefetcher"), script.fresh("fetched"), script.fresh("Prefetcher")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        code = f"{name} = {kind}({read})\n{item} = {name}.next()\nwhile {item} is not None:\n    {target} = {item}"
-        last = script.one(f"{item} = {name}.next()")
-        return with_body(script, code, updated, [*updated.body.body, last])
-
-    def usable(loop: cst.For) -> bool:
-        return _simple(loop) and not leaves_early(loop.body.body, loops=True)  # type: ignore[arg-type]
-
-    made = _loops(script, rng, edit, usable)
-    return made and with_top(made, *script.parsed(PREFETCHER.format(name=kind)))
 
 
 @variation

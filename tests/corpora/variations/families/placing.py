@@ -1,4 +1,4 @@
-"""Where the code stands: flat, in a function, in a class, in another module."""
+"""Where the code stands: in a class, in another module."""
 
 from __future__ import annotations
 
@@ -8,88 +8,18 @@ from typing import Any
 
 import libcst as cst
 
-from tests.corpora.variations.extracting import extracted
 from tests.corpora.variations.registry import variation
 from tests.corpora.variations.script import (
     Edits,
     Project,
     Script,
-    is_guard,
     is_import,
-    leaves_early,
     own_walk,
     text_name,
     top,
     trains,
     walk,
 )
-
-GUARD = 'if __name__ == "__main__":\n    {call}'
-
-
-def _shared(script: Script, moved: Sequence[cst.CSTNode]) -> list[str] | None:
-    """Names that moved statements bind and that functions or statements elsewhere use; None if that cannot be told."""
-    if script.dynamic or leaves_early(moved, loops=False):
-        return None
-    inside = {id(node) for one in moved for node in walk(one)}
-    if any(isinstance(n, cst.ImportStar) for one in moved for n in walk(one)):
-        return None
-    found = []
-    for name, variable in script.globals().items():
-        nodes = [one.node for one in variable.scope[name] if hasattr(one, "node")]
-        if not any(id(node) in inside for node in nodes):
-            continue
-        elsewhere = [node for node in [*nodes, *variable.nodes] if id(node) not in inside]
-        redirected = any(
-            isinstance(n, cst.Global) and name in [item.name.value for item in n.names] for n in script.nodes
-        )
-        if elsewhere or redirected:
-            found.append(name)
-    return sorted(found)
-
-
-def _as_function(script: Script, moved: list[Any], name: str) -> Any | None:
-    """A function of statements that stood in the module."""
-    shared = _shared(script, moved)
-    if shared is None:
-        return None
-    head = script.parsed(f"global {', '.join(shared)}") if shared else []
-    function: Any = script.one(f"def {name}():\n    pass")
-    first = moved[0].with_changes(leading_lines=[line for line in moved[0].leading_lines if line.comment])
-    return function.with_changes(
-        body=function.body.with_changes(body=[*head, first, *moved[1:]]),
-        leading_lines=[cst.EmptyLine(indent=False)] * 2,
-    )
-
-
-def _trailing(script: Script) -> list[Any]:
-    """The statements behind the last import or definition."""
-    body = list(script.module.body)
-    start = max(
-        (
-            i + 1
-            for i, one in enumerate(body)
-            if is_import(one) or isinstance(one, cst.FunctionDef | cst.ClassDef)
-        ),
-        default=0,
-    )
-    return body[start:]
-
-
-@variation
-def main_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """flat code moves into `main()` with a guard"""
-    moved = _trailing(script)
-    if len(moved) < 4 or any(is_guard(one) for one in moved) or "spawn(" in script.text:
-        return None
-    name = script.fresh("main")
-    function = _as_function(script, moved, name)
-    if function is None:
-        return None
-    guard: Any = script.one(GUARD.format(call=f"{name}()"))
-    guard = guard.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
-    body = list(script.module.body)
-    return script.module.with_changes(body=[*body[: len(body) - len(moved)], function, guard])
 
 
 def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
@@ -158,45 +88,12 @@ def _movable_imports(script: Script) -> bool:
 
 
 @variation
-def models_in_module(script: Script, rng: Random) -> Project | None:
-    """the model's classes move into a module"""
-    return (
-        _in_module(script, _closed(script, script.models()), "networks") if _movable_imports(script) else None
-    )
-
-
-@variation
 def functions_in_module(script: Script, rng: Random) -> Project | None:
-    """functions that need nothing of the script move into a module"""
+    """functions and the model's classes that need nothing of the script move into a module"""
     if not _movable_imports(script):
         return None
     functions = [one for one in script.functions() if one.name.value != "main"]
     return _in_module(script, _closed(script, [*script.models(), *functions]), "common")
-
-
-@variation
-def epoch_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """the loop over the batches becomes a function with the loader as a parameter"""
-    loops = script.training_loops()
-    return extracted(script, [loops[0]], script.fresh("run_epoch")) if loops else None
-
-
-@variation
-def step_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """the body of the loop becomes a function"""
-    loops = script.training_loops()
-    return extracted(script, list(loops[0].body.body), script.fresh("train_step")) if loops else None  # type: ignore[arg-type]
-
-
-@variation
-def evaluation_in_function(script: Script, rng: Random) -> cst.Module | None:
-    """a loop that evaluates becomes a function"""
-    loops = script.evaluation_loops()
-    if not loops:
-        return None
-    above = script.parents[script.parents[loops[0]]]
-    whole = above if isinstance(above, cst.With) else loops[0]
-    return extracted(script, [whole], script.fresh("evaluate_model"))
 
 
 @variation

@@ -1,4 +1,4 @@
-"""What is around a training step: a closure, a partial, a decorator, a context manager, helpers."""
+"""What is around a training step: a closure, a partial, helpers."""
 
 from __future__ import annotations
 
@@ -15,49 +15,10 @@ from tests.corpora.variations.script import (
     is_docstring,
     leaves_early,
     name_targets,
-    trains,
     walk,
     with_import,
     with_top,
 )
-
-DECORATOR = """
-def {name}(function):
-    \"\"\"Calls a function, and counts how often.\"\"\"
-
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        wrapper.calls += 1
-        return function(*args, **kwargs)
-
-    wrapper.calls = 0
-    return wrapper
-"""
-CONTEXT = """
-@contextlib.contextmanager
-def {name}(log):
-    \"\"\"Notes that a step was made.\"\"\"
-    log.append(len(log))
-    yield log
-"""
-
-
-@variation
-def step_in_context(script: Script, rng: Random) -> cst.Module | None:
-    """a context manager of the script is around the step"""
-    name, log = script.fresh("noted"), script.fresh("step_log")
-    loops = script.training_loops()
-    if not loops:
-        return None
-    block: Any = script.one(f"with {name}({log}):\n    pass")
-
-    def edit(updated: Any) -> Any:
-        inner = block.with_changes(body=block.body.with_changes(body=list(updated.body)))
-        return updated.with_changes(body=[inner])
-
-    made = script.edited({loops[0].body: edit})
-    made = with_top(made, *script.parsed(CONTEXT.format(name=name)), script.one(f"\n\n{log} = []"))
-    return with_import(made, "import contextlib")
 
 
 def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bool) -> cst.Module | None:
@@ -66,7 +27,7 @@ def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bo
         return None
     for loop in script.training_loops():
         body: Any = loop.body.body
-        if leaves_early(body, loops=True) or any(_binds_otherwise(n) for s in body for n in walk(s)):
+        if leaves_early(body) or any(_binds_otherwise(n) for s in body for n in walk(s)):
             continue
         around = script.function_of(loop)
         targets = name_targets(loop.target) if given else []
@@ -123,35 +84,12 @@ def step_in_closure(script: Script, rng: Random) -> cst.Module | None:
 
 
 @variation
-def step_in_closure_with_batch(script: Script, rng: Random) -> cst.Module | None:
-    """the step is a function beside the loop that takes the batch"""
-    return _closure(script, lambda name, targets: f"{name}({', '.join(targets)})", given=True)
-
-
-@variation
 def step_as_partial(script: Script, rng: Random) -> cst.Module | None:
     """the step is called as a `functools.partial` of the batch"""
     made = _closure(
         script, lambda name, targets: f"functools.partial({name}, {', '.join(targets)})()", given=True
     )
     return made and with_import(made, "import functools")
-
-
-@variation
-def trainer_decorated(script: Script, rng: Random) -> cst.Module | None:
-    """a decorator is on every function that trains"""
-    name = script.fresh("counted")
-    functions = [one for one in script.nodes if isinstance(one, cst.FunctionDef) and trains(one)]
-    mark = cst.Decorator(cst.Name(name))
-    edits: Edits = {
-        one: lambda updated: updated.with_changes(decorators=[*updated.decorators, mark])
-        for one in functions
-        if one.name.value != "closure"
-    }
-    if not edits:
-        return None
-    made = with_top(script.edited(edits), *script.parsed(DECORATOR.format(name=name)))
-    return with_import(made, "import functools")
 
 
 @variation

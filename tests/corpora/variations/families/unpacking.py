@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import libcst as cst
@@ -30,37 +29,18 @@ def _parts(script: Script, target: cst.BaseExpression) -> list[str]:
     return [script.code(one) for one in names]
 
 
-def _unpacked(script: Script, rng: Random, code: Callable[[str, list[str]], str]) -> cst.Module | None:
-    """The loop's target is one name; statements at the head of its body take it apart."""
-    item = script.fresh("batch")
+@variation
+def batch_by_field(script: Script, rng: Random) -> cst.Module | None:
+    """the batch becomes a dictionary that is read by key"""
+    item, fields = script.fresh("batch"), script.fresh("fields")
     edits: Edits = {}
     for loop in chosen(script, rng):
         target = _batch(loop)
         if parts := _parts(script, target):
-            head = script.parsed(code(item, parts))
+            keys = ", ".join(f'"{part}"' for part in parts)
+            lines = [f"{fields} = dict(zip([{keys}], {item}))"]
+            lines += [f'{part} = {fields}["{part}"]' for part in parts]
+            head = script.parsed("\n".join(lines))
             edits[target] = lambda updated: cst.Name(item)
             edits[loop.body] = lambda updated, head=head: updated.with_changes(body=[*head, *updated.body])
     return script.edited(edits) if edits else None
-
-
-def _tuple(parts: list[str]) -> str:
-    return ", ".join(parts) + ("," if len(parts) == 1 else "")
-
-
-@variation
-def batch_unpacked_in_body(script: Script, rng: Random) -> cst.Module | None:
-    """`x, y = batch` in the body instead of in the loop"""
-    return _unpacked(script, rng, lambda item, parts: f"{_tuple(parts)} = {item}")
-
-
-@variation
-def batch_by_field(script: Script, rng: Random) -> cst.Module | None:
-    """the batch becomes a dictionary that is read by key"""
-    fields = script.fresh("fields")
-
-    def code(item: str, parts: list[str]) -> str:
-        keys = ", ".join(f'"{part}"' for part in parts)
-        head = f"{fields} = dict(zip([{keys}], {item}))"
-        return "\n".join([head, *(f'{part} = {fields}["{part}"]' for part in parts)])
-
-    return _unpacked(script, rng, code)

@@ -1,0 +1,30 @@
+"""Where something is has a number on a GPU alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from .converting import converted
+
+BESIDE = """<torch>
+<model>
+for x, y in DataLoader([], 8):
+    {line}
+    <step (model(x) * extra).mean()>
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("extra = torch.tensor(2.0, device=x.get_device())", "device=x.device)"),
+        ("extra = torch.tensor(2.0).to(x.get_device())", ".to(x.device)"),
+        (
+            "extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu')",
+            "device=x.get_device() if",
+        ),
+        ("extra = x.get_device() + 1", "extra = x.get_device() + 1"),  # a number
+    ],
+)
+def test_a_device_by_its_number_is_one_on_a_cpu_too(line: str, after: str) -> None:
+    assert after in converted(BESIDE.format(line=line))

@@ -17,6 +17,7 @@ from crosstrain_verify.observing.observe import observe
 from crosstrain_verify.observing.tensors import compared
 from crosstrain_verify.records.observations import Observations, Place, Values
 from crosstrain_verify.records.permutation import permutation
+from crosstrain_verify.tracing.observation.batches import order_of
 
 from tests.golden.cases import GOLDEN
 from tests.notebooks.support import notebook
@@ -94,6 +95,11 @@ def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Ob
 def test_what_runs_with_altered_batches_say(plain: Any, permuted: Any, doubled: Any, kind: str) -> None:
     twice = sighted(*doubled, rows=2 * ROWS) if doubled else None
     assert compared(sighted(*plain), sighted(*permuted), twice)[0].kind == kind
+
+
+def test_each_row_of_an_altered_batch_is_known() -> None:
+    assert order_of("permuted", ROWS) == ORDER != order_of("seen", ROWS)
+    assert order_of("doubled", 2) == order_of("halved", ROWS) == [0, 1, 0, 1]
 
 
 CELLS = """\

@@ -146,10 +146,7 @@ class Script:
 
     def enclosing(self, node: cst.CSTNode, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
         """The innermost node of these kinds around a node."""
-        above = self.parents.get(node)
-        while above is not None and not isinstance(above, kinds):
-            above = self.parents.get(above)
-        return above
+        return next((one for one in self.around(node) if isinstance(one, kinds)), None)
 
     def around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         above = self.parents.get(node)
@@ -157,9 +154,8 @@ class Script:
             yield above
             above = self.parents.get(above)
 
-    def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | cst.Module:
-        found = self.enclosing(node, cst.FunctionDef)
-        return found if isinstance(found, cst.FunctionDef) else self.module
+    def function_of(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self.enclosing(node, cst.FunctionDef) or self.module
 
     def in_fstring(self, node: cst.CSTNode) -> bool:
         return self.enclosing(node, cst.FormattedStringExpression) is not None
@@ -318,18 +314,11 @@ def is_guard(statement: cst.CSTNode) -> bool:
     )
 
 
-def top(body: Suite) -> int:
-    """The index behind the docstring and the first imports."""
-    index = 0
-    while index < len(body) and (is_docstring(body[index]) or is_import(body[index])):
-        index += 1
-    return index
-
-
 def with_top(module: cst.Module, *statements: cst.BaseStatement) -> cst.Module:
-    """The module with statements behind its first imports."""
+    """The module with statements behind its docstring and its first imports."""
     body = list(module.body)
-    index = top(body)
+    first = (n for n, one in enumerate(body) if not is_docstring(one) and not is_import(one))
+    index = next(first, len(body))
     return module.with_changes(body=[*body[:index], *statements, *body[index:]])
 
 

@@ -16,9 +16,9 @@ from tests.corpora.variations.script import (
     is_import,
     own_walk,
     text_name,
-    top,
     trains,
     walk,
+    with_top,
 )
 
 
@@ -63,11 +63,7 @@ def _in_module(script: Script, definitions: list[Any], base: str) -> Project | N
     text = script.module.with_changes(body=[*imports, *moved], header=[]).code
     edits: Edits = {one: lambda updated: cst.RemoveFromParent() for one in definitions}
     line = script.one(f"from {module} import {', '.join(names)}")
-    edited = script.edited(edits)
-    body = list(edited.body)
-    index = top(body)
-    edited = edited.with_changes(body=[*body[:index], line, *body[index:]])
-    return script.project.with_text(edited.code, {f"{module}.py": text})
+    return script.project.with_text(with_top(script.edited(edits), line).code, {f"{module}.py": text})
 
 
 def _spaced(statement: Any) -> Any:

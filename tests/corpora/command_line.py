@@ -117,25 +117,23 @@ def differences(before: Path, after: Path) -> list[str]:
     found = [
         f"{one} became {new}" for one in old if not _same(one, new := there.get(tuple(one.option_strings)))
     ]
-    needed = [word for one in parser._actions for word in _needed(one)]
     choices = _choices(old)
     for chosen in (*choices, *_other_lines(old)):
-        was, became = (_parsed(one, [*needed, *chosen]) for one in (parser, converted))
+        was, became = (_parsed(one, chosen) for one in (parser, converted))
         if was != became:
             found.append(f"{' '.join(chosen) or 'no flag'}: parsed as {became}, was {was}")
     for chosen in choices if len(choices) > 1 else ():
-        devices = [_device(script, [*needed, *chosen]) for script in (before, after)]
+        devices = [_device(script, chosen) for script in (before, after)]
         if None in devices or devices[0] != devices[1]:
             found.append(f"{' '.join(chosen) or 'no flag'}: {devices[0]} became {devices[1]}")
     return found
 
 
 def _choices(found: list[Action]) -> list[list[str]]:
-    """Command lines that may choose a device: none, each switch, two together, and `--device cpu`."""
+    """Command lines that may choose a device: none, each switch, and `--device cpu`."""
     names = [(one.option_strings[-1], one.nargs == 0) for one in found]
     switches = [name for name, is_switch in names if is_switch and _DEVICE.search(name)]
-    pairs = [[a, b] for n, a in enumerate(switches) for b in switches[n + 1 :]]
-    return [[], *([one] for one in switches), *pairs, *([n, "cpu"] for n, _ in names if n == "--device")]
+    return [[], *([one] for one in switches), *([n, "cpu"] for n, _ in names if n == "--device")]
 
 
 def _other_lines(found: list[Action]) -> list[list[str]]:
@@ -164,14 +162,6 @@ def _same(old: Action, new: Action | None) -> bool:
 def _kind(one: Action) -> tuple[Any, ...]:
     kind = getattr(one.type, "__name__", str(one.type))
     return kind, one.choices and list(one.choices), one.nargs, type(one).__name__
-
-
-def _needed(one: Action) -> list[str]:
-    """The words that an argument cannot do without."""
-    if not one.required or one.nargs in ("*", "?"):
-        return []
-    value = str(next(iter(one.choices))) if one.choices else "1" if one.type in (int, float) else "data"
-    return [*one.option_strings[-1:], value]
 
 
 def _run(script: Path, arguments: list[str]) -> Any:

@@ -60,6 +60,14 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string.rstrip() for token in tokens if token.type == tokenize.COMMENT)
 
 
+def parses(text: str) -> bool:
+    try:
+        compile(text, "<text>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
 def judge(path: Path, text: str, *, deep: bool = False) -> tuple[str, dict[str, str]]:
     """(state, violated oracles) of one text."""
     result = migrate_text(path, text, Options())
@@ -79,10 +87,8 @@ def violations(path: Path, before: str, after: str, said: str = "") -> dict[str,
     wrong: dict[str, str] = {}
     if not _IMPORTS_TORCH.search(before) or not re.search(r"backward\b", before):
         wrong["changed without training code"] = str(path)
-    try:
-        ast.parse(after)
-    except SyntaxError as error:
-        return wrong | {"does not parse": str(error)}
+    if not parses(after):
+        return wrong | {"does not parse": after}
     if lost := [one for one in comments(before) - comments(after) if one not in said]:
         wrong["lost comments"] = ", ".join(lost)
     again = migrate_text(path, after, Options())

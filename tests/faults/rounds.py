@@ -11,7 +11,7 @@ import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -148,27 +148,11 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-@dataclass
-class Outcome:
-    """What came of a round; all but `struck` have to be zero."""
-
-    struck: bool
-    lost: int = 0
-    repeated: int = 0
-    dropped: int = 0
-    wrong: int = 0
-    reason: str = ""
-
-    @property
-    def bad(self) -> bool:
-        return bool(self.lost or self.repeated or self.dropped or self.wrong)
-
-
-def run(fault: Fault, reference: Reference, seed: int) -> Outcome:
-    """One round in a folder of its own, which is left behind, and named, if something was wrong."""
+def run(fault: Fault, reference: Reference, seed: int) -> tuple[bool, str]:
+    """One round: whether it was struck, and what is wrong. Its folder is left behind, and named, if something is."""
     place = Place(Path(tempfile.mkdtemp(prefix="crosstrain-fault-")))
     try:
-        outcome = Outcome(fault(place, random.Random(seed), reference.seconds))
+        struck = fault(place, random.Random(seed), reference.seconds)
         judge_survivors(place)
         if not all(journal.digest(place.folder, rank) for rank in range(journal.WORLD)):
             going_on_from = _newest_step(place)
@@ -176,16 +160,14 @@ def run(fault: Fault, reference: Reference, seed: int) -> Outcome:
                 raise FaultError(f"it does not go on: {error}")
             if journal.loaded(place.folder) != going_on_from:
                 raise FaultError(f"went on from {journal.loaded(place.folder)}, not from {going_on_from}")
+        if any(counts := journal.differences(place.folder, reference)):
+            raise FaultError(f"batches repeated and dropped: {counts}")
+        if {journal.digest(place.folder, rank) for rank in range(journal.WORLD)} != {reference.digest}:
+            raise FaultError("the weights are others")
     except FaultError as error:
-        return Outcome(True, lost=1, reason=f"{error} (seed {seed}, {place.folder})")
-    outcome.repeated, outcome.dropped = journal.differences(place.folder, reference)
-    digests = {journal.digest(place.folder, rank) for rank in range(journal.WORLD)}
-    outcome.wrong = int(digests != {reference.digest})
-    if outcome.bad:
-        outcome.reason = f"seed {seed}, {place.folder}"
-    else:
-        place.remove()
-    return outcome
+        return True, f"{error} (seed {seed}, {place.folder})"
+    place.remove()
+    return struck, ""
 
 
 def judge_survivors(place: Place) -> None:

@@ -230,21 +230,19 @@ class _Edited(cst.CSTTransformer):
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        yield one
-        stack.extend(reversed(one.children))
+    yield node
+    for child in node.children:
+        yield from walk(child)
 
 
 def own_walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Everything below that runs when the node runs: no bodies of functions and classes."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        yield one
-        if one is node or not isinstance(one, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            stack.extend(reversed(one.children))
+    yield node
+    for child in node.children:
+        if isinstance(child, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            yield child
+        else:
+            yield from own_walk(child)
 
 
 def full_name(node: cst.CSTNode) -> str:
@@ -276,20 +274,16 @@ def name_targets(target: cst.CSTNode) -> list[str]:
     return [one.value for one in walk(target) if isinstance(one, cst.Name)]
 
 
-def leaves_early(suite: Sequence[cst.CSTNode]) -> bool:
-    """Whether statements return, yield, or break out of a loop that is not among them."""
-    stack: list[tuple[cst.CSTNode, bool]] = [(one, False) for one in suite]
-    while stack:
-        node, inside = stack.pop()
-        if isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            continue
-        if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
-            return True
-        if isinstance(node, cst.Break | cst.Continue) and not inside:
-            return True
-        inside = inside or isinstance(node, cst.For | cst.While)
-        stack.extend((child, inside) for child in node.children)
-    return False
+def leaves_early(node: cst.CSTNode, inside: bool = False) -> bool:
+    """Whether a statement returns, yields, or breaks out of a loop around it."""
+    if isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+        return False
+    if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
+        return True
+    if isinstance(node, cst.Break | cst.Continue) and not inside:
+        return True
+    inside = inside or isinstance(node, cst.For | cst.While)
+    return any(leaves_early(child, inside) for child in node.children)
 
 
 def is_docstring(statement: cst.CSTNode) -> bool:
@@ -307,11 +301,8 @@ def is_import(statement: cst.CSTNode) -> bool:
 
 def is_guard(statement: cst.CSTNode) -> bool:
     """`if __name__ == "__main__":`"""
-    return (
-        isinstance(statement, cst.If)
-        and isinstance(statement.test, cst.Comparison)
-        and any(isinstance(n, cst.Name) and n.value == "__name__" for n in walk(statement.test))
-    )
+    test = statement.test if isinstance(statement, cst.If) else None
+    return isinstance(test, cst.Comparison) and "__name__" in name_targets(test)
 
 
 def with_top(module: cst.Module, *statements: cst.BaseStatement) -> cst.Module:

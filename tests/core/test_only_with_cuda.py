@@ -62,3 +62,11 @@ def test_torch_has_the_name_of_the_file(line: str, name: str) -> None:
     text = filled(WITH_CUDA).format(step="th.cuda.synchronize()").replace("import torch\n", line + "\n", 1)
     text = text.replace("torch.", "th.").replace("from th.", "from torch.")
     assert f"if {name}.cuda.is_available():\n            th.cuda.synchronize()" in converted(text)
+
+
+@pytest.mark.parametrize("bound", ["class Accelerator:\n    pass", "def main():\n    Accelerator = 3"])
+def test_a_name_of_the_runtime_that_the_script_uses_itself_is_written_out(bound: str) -> None:
+    text = filled(WITH_CUDA).format(step="pass").replace("import torch\n", f"import torch\n{bound}\n", 1)
+    after = converted(text)
+    assert "import crosstrain\n" in after and "accelerator = crosstrain.Accelerator(" in after
+    assert "from crosstrain" not in after and "crosstrain" in converted(text.replace("Accelerator", "Other"))

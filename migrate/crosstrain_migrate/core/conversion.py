@@ -222,7 +222,7 @@ def _planned_by(
     note_late_choices(plan, accelerators)
     plan.leave_converted()
     plan.drop_unused_imports()
-    plan.name_torch()
+    plan.in_words_of_files()
     return plan, not mapped and accelerators.comes_late()
 
 

@@ -14,11 +14,13 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 from crosstrain_migrate.syntax.program import path_of
 
+from .reading.imported import imported
 from .reading.script import Script
 
 CORE = e.CORE
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
+_NAMES = ("Accelerator", "PartialState")
 _TORCH = re.compile(r"(?<![\w.])torch\.")
 
 
@@ -47,6 +49,7 @@ class Plan:
     _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)
+    _bound: dict[tuple[ast.Module, str], bool] = field(default_factory=dict)
 
     # -- edits -------------------------------------------------------------------------------------------------
 
@@ -116,20 +119,36 @@ class Plan:
             or one.code.rpartition(" ")[2] in used[self.script.module(one.node)]
         ]
 
-    def name_torch(self) -> None:
-        """Says torch in the words of the file: `th.cuda.is_available()` where it is imported as `th`."""
+    def in_words_of_files(self) -> None:
+        """Says torch and the runtime in the words of each file: `th.cuda.is_available()` where torch is imported as `th`, and
+        `crosstrain.Accelerator()` where the file has an `Accelerator` of its own."""
         self.edits = [
             replace(one, **changed) if (changed := self._in_words_of_file(one)) else one for one in self.edits
         ]
 
     def _in_words_of_file(self, edit: e.Edit) -> dict[str, Any]:
-        name = self.script.name_of("torch", edit.node)
-        texts = {field: getattr(edit, field, None) for field in WRITTEN} if name != "torch" else {}
-        return {
-            field: _TORCH.sub(f"{name}.", text)
-            for field, text in texts.items()
-            if isinstance(text, str) and _TORCH.search(text)
-        }
+        torch = self.script.name_of("torch", edit.node)
+        own = [name for name in _NAMES if self._is_bound_by_author(self.script.module(edit.node), name)]
+        if isinstance(edit, e.AddImport):
+            return {"code": f"import {self.runtime}"} if edit.code.rpartition(" ")[2] in own else {}
+        changed: dict[str, Any] = {}
+        for kind in WRITTEN if own or torch != "torch" else ():
+            text = getattr(edit, kind, None)
+            if isinstance(text, str):
+                told = _TORCH.sub(f"{torch}.", text)
+                for name in own:
+                    told = re.sub(rf"(?<![\w.]){name}\(", f"{self.runtime}.{name}(", told)
+                changed |= {kind: told} if told != text else {}
+        return changed
+
+    def _is_bound_by_author(self, module: ast.Module, name: str) -> bool:
+        """Whether a file binds a name of the runtime to something of its own, anywhere."""
+        if (module, name) not in self._bound:
+            self._bound[module, name] = any(
+                name in scope.names and self.script.module(scope.node) is module
+                for scope in self.script.table.scopes.values()
+            ) and f"{self.runtime}.{name}" not in (path for path, _ in imported(module))
+        return self._bound[module, name]
 
     def leave_converted(self) -> None:
         """Takes back what is planned for the modules that were converted before, with another script of the project."""

@@ -129,7 +129,7 @@ class Script:
 
     def _bound(self, scope: metadata.Scope) -> dict[str, Variable]:
         found = {}
-        for name in {one.name for one in scope.assignments}:
+        for name in sorted({one.name for one in scope.assignments}):
             bound = [one for one in scope[name] if one.scope is scope]
             if not bound:
                 continue

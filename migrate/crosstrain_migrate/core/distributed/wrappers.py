@@ -162,7 +162,8 @@ def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: st
     plan.replace(call, rule, reason, template, it=call)
     of_devices = [*call.args[1:], *(k.value for k in call.keywords if k.arg in _OPTIONS_OF_DEVICES)]
     for argument in of_devices:
-        if rule == PARALLEL:  # one process keeps to the author's GPUs
+        is_none = isinstance(argument, ast.Constant) and argument.value is None
+        if rule == PARALLEL and not is_none:  # one process keeps to the author's GPUs
             plan.replace(
                 argument, rule, reason, f"{{ids}} if {accelerator}.num_processes == 1 else None", ids=argument
             )

@@ -7,7 +7,7 @@ ask is the main process's, and all wait for it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import takewhile
 
@@ -39,11 +39,7 @@ class Downloads:
         self._first_there: dict[ast.stmt, str] = {}  # each with what knows the main process
 
     def run(self) -> None:
-        for node in self.script.table.each(ast.If):
-            is_ours = self.script.is_reached(node) and self.audience.is_all(node)
-            kinds = (self._reads_or_makes, self._fills_folder, self._fills_if_told)
-            if is_ours and any(is_kind(node) for is_kind in kinds):
-                self._plan(node, [node])
+        self._plan_tests(self._fills_if_told)  # whole, before what it makes is looked at alone
         for call in self.script.calls:
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
@@ -57,6 +53,7 @@ class Downloads:
                 self._kept(
                     call, {text for one in call.args for text in self.files.paths.spelled(one)}, helper
                 )
+        self._plan_tests(self._reads_or_makes, self._fills_folder)
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):
                 calls = self._calls_of(frame, 4)
@@ -66,6 +63,12 @@ class Downloads:
             if not any(one in self._first_there for one in self.script.around(statement)):
                 context = f"{state}.main_process_first()"
                 self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
+    def _plan_tests(self, *kinds: Callable[[ast.If], bool]) -> None:
+        for node in self.script.table.each(ast.If):
+            is_ours = self.script.is_reached(node) and self.audience.is_all(node)
+            if is_ours and any(is_kind(node) for is_kind in kinds):
+                self._plan(node, [node])
 
     def _answers(self, call: ast.Call) -> bool:
         """Whether a call brings what its function then writes: `requests.get(url)`."""
@@ -221,7 +224,13 @@ class Downloads:
 
     def _at_calls(self, call: ast.Call) -> None:
         """The main process comes first to every call of the function around a fetch."""
-        self._plan(call, self._calls_of(self.script.frame(call), 4))
+        frame = self.script.frame(call)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        if not calls or not all(map(self._comes_first, calls)):
+            self._plan(call, self._calls_of(frame, 4))
+
+    def _comes_first(self, call: ast.Call) -> bool:
+        return any(one in self._first_there for one in self.script.around(call))
 
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
@@ -241,6 +250,8 @@ class Downloads:
         found: list[ast.stmt] = []
         calls = self.script.callers(frame) if is_function_frame(frame) else []
         for call in calls:
+            if self._comes_first(call):
+                continue
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 return []
             outer = self.script.frame(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import subprocess
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import crosstrain
 
-from tests.benchmarks.measure import Result, load
+from tests.benchmarks.measure import Result
 from tests.benchmarks.peers import environment, say_versions
 from tests.benchmarks.workloads import MARK
-from tests.support.ranks import free_port
+from tests.support.ranks import free_port, rank_variables
 
 ALONE = ("imports", "steps", "loaders", "schedulers", "checkpoints")
 TWO = ("steps", "loaders", "evaluations", "passes", "gathers")
@@ -66,19 +67,13 @@ def measure(
 ) -> list[Result]:
     """Run the workloads on ranks of their own; ``variables`` are added to their environment."""
     command = [str(python), "-m", "tests.benchmarks.workloads", *workloads]
-    port = str(free_port())
+    port = free_port()
     ranks = []
     for rank in range(world):
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(SOURCES)}
         env |= variables or {}
         if world > 1:
-            env |= {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world),
-                "LOCAL_WORLD_SIZE": str(world),
-            }
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            env |= rank_variables(rank, world, port)
         stderr = None if rank == 0 else subprocess.DEVNULL
         ranks.append(subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=stderr))
     outputs = [process.communicate()[0] for process in ranks]
@@ -86,7 +81,7 @@ def measure(
         if process.returncode:
             raise RuntimeError(f"the benchmark failed: {' '.join(command)}\n{outputs[0]}")
     line = next(line for line in outputs[0].splitlines() if line.startswith(MARK))
-    return load(line.removeprefix(MARK))
+    return [Result(**entry) for entry in json.loads(line.removeprefix(MARK))]
 
 
 def table(world: int, results: list[Result]) -> str:

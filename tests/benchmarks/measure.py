@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -55,19 +54,18 @@ def interleaved(
         call()
     inner = inner or _enough(calls[baseline])
     names = list(calls)
-    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            seconds, processor = _time(calls[name], inner)
-            samples[name].append((seconds / inner / units, processor))
-    times = {name: [seconds for seconds, _ in samples[name]] for name in names}
-    results = [compared(workload, name, times[name], times[baseline]) for name in names]
+            spent, processor = _time(calls[name], inner)
+            seconds[name].append(spent / inner / units)
+            taken[name].append(processor)
+    results = [compared(workload, name, seconds[name], seconds[baseline]) for name in names]
     if not dist.is_initialized():
         return results
-    taken = {name: [processor for _, processor in samples[name]] for name in names}
-    pairs = {name: zip(taken[name], taken[baseline], strict=True) for name in names}
-    ratios = {name: statistics.median(mine / base for mine, base in pairs[name]) for name in names}
+    ratios = {name: compared(workload, name, taken[name], taken[baseline]).ratio for name in names}
     return [replace(result, processor=ratios[result.subject]) for result in results]
 
 
@@ -126,13 +124,3 @@ def memory_peak() -> float:
 def _megabytes(field: str) -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
-
-
-def dump(results: list[Result]) -> str:
-    """One line of JSON that `load` reads."""
-    return json.dumps([asdict(result) for result in results])
-
-
-def load(text: str) -> list[Result]:
-    """What `dump` wrote."""
-    return [Result(**entry) for entry in json.loads(text)]

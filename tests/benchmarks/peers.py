@@ -6,10 +6,10 @@ import os
 import subprocess
 import sysconfig
 import venv
+from importlib.metadata import version
 from pathlib import Path
 
-PEERS = {"accelerate": "accelerate==1.15.0", "fabric": "lightning-fabric==2.6.*"}
-MODULES = {"accelerate": "accelerate", "fabric": "lightning_fabric"}
+PEERS = {"accelerate": "accelerate==1.15.0", "lightning_fabric": "lightning-fabric==2.6.*"}  # by module
 
 
 def environment(folder: Path) -> tuple[Path, dict[str, str]]:
@@ -24,12 +24,8 @@ def environment(folder: Path) -> tuple[Path, dict[str, str]]:
         ours = Path(sysconfig.get_path("purelib"))
         links = [str(ours), *(line for path in ours.glob("*.pth") for line in _paths(path))]
         (site / "project.pth").write_text("\n".join(links) + "\n")
-    missing = {}
-    for name, requirement in PEERS.items():
-        problem = _install(python, name, requirement)
-        if problem is not None:
-            missing[name] = problem
-    return python, missing
+    found = {name: _install(python, name, requirement) for name, requirement in PEERS.items()}
+    return python, {name: problem for name, problem in found.items() if problem}
 
 
 def _paths(link: Path) -> list[str]:
@@ -43,18 +39,12 @@ def _install(python: Path, name: str, requirement: str) -> str | None:
         env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         return subprocess.run([str(python), *command], capture_output=True, text=True, env=env, check=False)
 
-    if run("-c", f"import {MODULES[name]}").returncode == 0:
+    if run("-c", f"import {name}").returncode == 0:
         return None
-    pinned = f"torch=={_version('torch')}"
+    pinned = f"torch=={version('torch')}"
     installed = run("-m", "pip", "install", "--quiet", requirement, pinned)
     lines = installed.stderr.strip().splitlines()
     return f"pip install {requirement}: {lines[-1] if lines else '?'}" if installed.returncode else None
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)
 
 
 def say_versions(python: Path) -> str:

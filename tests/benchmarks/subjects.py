@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -61,20 +62,22 @@ def task(width: int, depth: int, rows: int) -> Task:
     return Task(model, optimizer, torch.randn(rows, width).to(DEVICE), torch.randn(rows, 1).to(DEVICE))
 
 
+def stepping(work: Task, model: Any, optimizer: Any, backward: Callable[[Tensor], object]) -> Step:
+    def step() -> None:
+        optimizer.zero_grad()
+        backward(mse_loss(model(work.x), work.y))
+        optimizer.step()
+
+    return step
+
+
 class Torch:
     """What one writes by hand; with several processes, DDP and DistributedSampler."""
 
     name = "torch"
 
     def step(self, work: Task) -> Step:
-        model = self._wrap(work.model)
-
-        def step() -> None:
-            work.optimizer.zero_grad()
-            mse_loss(model(work.x), work.y).backward()
-            work.optimizer.step()
-
-        return step
+        return stepping(work, self._wrap(work.model), work.optimizer, Tensor.backward)
 
     def accumulated(self, work: Task, steps: int) -> Step:
         """``steps`` micro-batches, a clipping and a step."""
@@ -82,10 +85,8 @@ class Torch:
 
         def step() -> None:
             for index in range(steps):
-                if hasattr(model, "no_sync") and index < steps - 1:
-                    with model.no_sync():
-                        (mse_loss(model(work.x), work.y) / steps).backward()
-                else:
+                alone = hasattr(model, "no_sync") and index < steps - 1
+                with model.no_sync() if alone else contextlib.nullcontext():
                     (mse_loss(model(work.x), work.y) / steps).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             work.optimizer.step()
@@ -133,18 +134,15 @@ class Torch:
         return nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
 
 
+@dataclass(frozen=True)
 class OnDevice:
     """A loader whose batches are moved by hand."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
+    loader: DataLoader[Any]
 
     def __iter__(self) -> Iterator[Any]:
-        return (_moved(batch) for batch in self._loader)
-
-
-def _moved(batch: Any) -> Any:
-    return batch.to(DEVICE) if isinstance(batch, Tensor) else [part.to(DEVICE) for part in batch]
+        for batch in self.loader:
+            yield batch.to(DEVICE) if isinstance(batch, Tensor) else [part.to(DEVICE) for part in batch]
 
 
 class Shard(IterableDataset[Any]):
@@ -168,14 +166,7 @@ class Crosstrain:
 
     def step(self, work: Task) -> Step:
         accelerator = self.accelerator()
-        model, optimizer = accelerator.prepare(work.model, work.optimizer)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            accelerator.backward(mse_loss(model(work.x), work.y))
-            optimizer.step()
-
-        return step
+        return stepping(work, *accelerator.prepare(work.model, work.optimizer), accelerator.backward)
 
     def accumulated(self, work: Task, steps: int) -> Step:
         accelerator = self.accelerator(gradient_accumulation_steps=steps)
@@ -242,14 +233,7 @@ class Fabric:
 
     def step(self, work: Task) -> Step:
         fabric = self.fabric()
-        model, optimizer = fabric.setup(work.model, work.optimizer)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            fabric.backward(mse_loss(model(work.x), work.y))
-            optimizer.step()
-
-        return step
+        return stepping(work, *fabric.setup(work.model, work.optimizer), fabric.backward)
 
     def accumulated(self, work: Task, steps: int) -> Step:
         fabric = self.fabric()

@@ -10,7 +10,6 @@ write it back.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import shutil
 import statistics
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.corpora.everything import comments
+from tests.corpora.everything import comments, parses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,26 +89,6 @@ def texts(tree: Path) -> dict[Path, str]:
     return {path.relative_to(tree): path.read_text(encoding="utf-8") for path in _files(tree)}
 
 
-def judge(
-    measured: Measured, before: dict[Path, str], after: dict[Path, str], again: dict[Path, str]
-) -> None:
-    """Counts what became of each file."""
-    for name, old in before.items():
-        new = after.get(name, old)
-        measured.changed += old != new
-        measured.lost_comments += (comments(old) - comments(new)).total()
-        measured.unparsable += _parses(old) and not _parses(new)
-        measured.changed_again += again.get(name, new) != new
-
-
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
-
-
 def measure(name: str, found: Path, tree: Path, into: Measured, last: bool) -> None:
     """One turn of one tool on a fresh copy; in the last turn the result is judged, too."""
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +103,13 @@ def measure(name: str, found: Path, tree: Path, into: Measured, last: bool) -> N
         if last:
             after = texts(_settled(copy))
             run(command, copy.parent)
-            judge(into, before, after, texts(_settled(copy)))
+            again = texts(_settled(copy))
+            for name, old in before.items():
+                new = after.get(name, old)
+                into.changed += old != new
+                into.lost_comments += (comments(old) - comments(new)).total()
+                into.unparsable += parses(old) and not parses(new)
+                into.changed_again += again.get(name, new) != new
 
 
 def _settled(copy: Path) -> Path:

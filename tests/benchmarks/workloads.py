@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from crosstrain.step.window import Gradients
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak
+from tests.benchmarks.measure import Result, compared, interleaved, memory_now, memory_peak
 from tests.benchmarks.subjects import Crosstrain, installed, task
 
 ROWS, BATCH, WIDTH = 16384, 32, 16
@@ -213,7 +214,7 @@ def main(arguments: list[str]) -> None:
         dist.init_process_group("gloo")
     results = [result for name in arguments for result in WORKLOADS[name]()]
     if os.environ.get("RANK", "0") == "0":
-        print(MARK + dump(results))
+        print(MARK + json.dumps([asdict(result) for result in results]))
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()

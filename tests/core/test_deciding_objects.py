@@ -175,27 +175,6 @@ def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, 
     assert "accelerator.reduce(args.every" not in text
 
 
-GIVEN = """
-def keep(given):
-    if given:
-        torch.save(model.state_dict(), "best.pt")
-
-def fit():
-    stepping = train()
-    {use}
-    keep(stepping)
-
-fit()
-"""
-
-
-@pytest.mark.parametrize(
-    ("use", "is_reduced"), [("print(stepping.param_groups)", False), ("print(stepping)", True)]
-)
-def test_what_trains_is_no_number(use: str, is_reduced: bool) -> None:
-    assert ("stepping = accelerator.reduce(stepping" in after(GIVEN.format(use=use))) is is_reduced
-
-
 CHOSEN_IN_MAIN = f"""{PRELUDE}
 import argparse
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import io
 import multiprocessing
-import os
 import random
 import re
 import signal
@@ -60,6 +60,14 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string.rstrip() for token in tokens if token.type == tokenize.COMMENT)
 
 
+def parses(text: str) -> bool:
+    try:
+        compile(text, "<text>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
 def judge(path: Path, text: str, *, deep: bool = False) -> tuple[str, dict[str, str]]:
     """(state, violated oracles) of one text."""
     result = migrate_text(path, text, Options())
@@ -79,10 +87,8 @@ def violations(path: Path, before: str, after: str, said: str = "") -> dict[str,
     wrong: dict[str, str] = {}
     if not _IMPORTS_TORCH.search(before) or not re.search(r"backward\b", before):
         wrong["changed without training code"] = str(path)
-    try:
-        ast.parse(after)
-    except SyntaxError as error:
-        return wrong | {"does not parse": str(error)}
+    if not parses(after):
+        return wrong | {"does not parse": after}
     if lost := [one for one in comments(before) - comments(after) if one not in said]:
         wrong["lost comments"] = ", ".join(lost)
     again = migrate_text(path, after, Options())
@@ -91,39 +97,42 @@ def violations(path: Path, before: str, after: str, said: str = "") -> dict[str,
     return wrong
 
 
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TooLong inside, after so many seconds of this process's time."""
+
+    def too_long(number: int, frame: FrameType | None) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def examine(job: tuple[str, bool]) -> Verdict:
     """One file, whatever it holds and however long it takes."""
     name, deep = job
     verdict = Verdict(name)
-    signal.signal(signal.SIGPROF, too_long)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        text = read(Path(name)).text
-        verdict.lines = text.count("\n") + 1
-        verdict.state, verdict.wrong = judge(Path(name), text, deep=deep)
+        with limited(SECONDS):
+            text = read(Path(name)).text
+            verdict.lines = text.count("\n") + 1
+            verdict.state, verdict.wrong = judge(Path(name), text, deep=deep)
     except (Unusable, RecursionError, MemoryError):
         verdict.state = "unusable"  # the command says so, with a remedy
     except TooLong:
         verdict.wrong = {"took too long": f"more than {SECONDS:.0f} s"}
     except Exception:  # a crash is what this looks for
         verdict.wrong = {"crashed": traceback.format_exc()}
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return verdict
-
-
-def too_long(number: int, frame: FrameType | None) -> None:
-    raise TooLong
 
 
 def files(roots: list[Path]) -> Iterator[str]:
     for root in roots:
-        if root.is_file():
-            yield str(root)
-            continue
-        for folder, below, names in os.walk(root):
-            below[:] = sorted(name for name in below if name != "__pycache__")
-            yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))  # noqa: PTH118
+        yield from map(str, sorted(root.rglob("*.py")) if root.is_dir() else [root])
 
 
 def default_roots() -> list[Path]:

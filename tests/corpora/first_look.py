@@ -10,7 +10,6 @@ the files and lines that it changes and its notes. Each script is planned on a c
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import json
 import os
@@ -56,12 +55,22 @@ def look(checkout: Path, script: str, timeout: float, diffs: Path | None) -> Loo
         shutil.copytree(checkout, tree, symlinks=True, ignore=LEFT_OUT, ignore_dangling_symlinks=True)
         options = ["--write", "--output-format", "json", "--no-cache"]
         started = time.monotonic()
-        report, found.reason = _answered(
-            [sys.executable, "-m", "crosstrain_migrate.cli", script, *options], tree, timeout
+        command = [sys.executable, "-m", "crosstrain_migrate.cli", script, *options]
+        # timeout(1) ends with the command whatever that has started. The tree's `ast.py` is not Python's.
+        limited = ["timeout", "--signal=KILL", str(timeout), *command]
+        env = os.environ | {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"}
+        done = subprocess.run(
+            limited, cwd=tree, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
         found.seconds = round(time.monotonic() - started, 2)
-        if report is None:
-            found.outcome = "timed out" if found.reason.startswith("no answer") else "crashed"
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            if done.returncode == -signal.SIGKILL:
+                found.outcome, found.reason = "timed out", f"no answer in {timeout:g} s"
+            else:
+                lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+                found.reason = (lines or [f"exit code {done.returncode}"])[-1][:300]
             return found
         _told(found, report)
         diff = [line for path in _written(report) for line in _changed(found, checkout, tree, path)]
@@ -70,26 +79,6 @@ def look(checkout: Path, script: str, timeout: float, diffs: Path | None) -> Loo
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(diff) + "\n", errors="surrogateescape")
     return found
-
-
-def _answered(command: list[str], tree: Path, timeout: float) -> tuple[Any, str]:
-    """The JSON that a command prints; None, and why, where there is none. What it has started ends with it."""
-    env = os.environ | {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"}  # the tree's `ast.py` is not Python's
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, cwd=tree, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-    )
-    try:
-        out, err = process.communicate(timeout=timeout)
-        return json.loads(out), ""
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return None, f"no answer in {timeout:g} s"
-    except ValueError:
-        lines = err.decode("utf-8", "replace").strip().splitlines()
-        return None, (lines or [f"exit code {process.returncode}"])[-1][:300]
 
 
 def _told(found: Look, report: dict[str, Any]) -> None:

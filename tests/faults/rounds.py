@@ -7,10 +7,11 @@ bit for bit, of the one that nothing happened to.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -53,50 +54,41 @@ def killed_while_saving(rank: int) -> Fault:
     return fault
 
 
-def disk_full(place: Place, chance: random.Random, seconds: float) -> bool:
-    """The disk is full when a checkpoint is written, and has room again afterwards."""
-    filler = place.project / "filler"
+def disk_fails(fail: Callable[[Place], bool], mend: Callable[[Place], None], words: str) -> Fault:
+    """No checkpoint can be written, which the error says in these words; afterwards the disk is mended."""
 
-    def fill() -> bool:
-        with filler.open("wb", buffering=0) as file:
-            for size in (2**20, 2**12, 1):
-                try:
-                    while True:
-                        file.write(bytes(size))
-                except OSError:
-                    continue
-        return True
+    def fault(place: Place, chance: random.Random, seconds: float) -> bool:
+        place.mount_disk()
+        strike = Strike(place.trains(), chance.uniform(0, seconds / 2), lambda: fail(place))
+        error = place.train()
+        struck = strike.result() and error is not None
+        if struck and words not in str(error):
+            raise FaultError(f"{words!r} is not what the error says: {error}")
+        judge_survivors(place)
+        mend(place)
+        return struck
 
-    place.mount_disk()
-    strike = Strike(place.trains(), chance.uniform(0, seconds / 2), fill)
-    error = place.train()
-    struck = strike.result() and error is not None
-    if struck and "No space left on device" not in str(error):
-        raise FaultError(f"a full disk is not what the error says: {error}")
-    judge_survivors(place)
-    filler.unlink(missing_ok=True)
-    return struck
+    return fault
 
 
-def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
-    """The directory cannot be written any more."""
+def fill(place: Place) -> bool:
+    with (place.project / "filler").open("wb", buffering=0) as file:
+        for size in (2**20, 2**12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return True
 
-    def lock() -> bool:
+
+def lock(place: Place) -> bool:
+    def locked() -> bool:
         try:
             place.mount("-o", "remount,ro")
         except PermissionError:  # busy: a file is open for writing at this moment
             return False
         return True
 
-    place.mount_disk()
-    strike = Strike(place.trains(), chance.uniform(0, seconds / 2), lambda: wait_for(lock))
-    error = place.train()
-    struck = strike.result() and error is not None
-    if struck and "Read-only file system" not in str(error):
-        raise FaultError(f"a directory that cannot be written is not what the error says: {error}")
-    judge_survivors(place)
-    place.mount("-o", "remount,rw")
-    return struck
+    return wait_for(locked)
 
 
 def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -140,39 +132,27 @@ BESIDE: dict[str, Fault] = {
     "rank_killed": killed(lambda chance: [chance.randrange(journal.WORLD)]),
     "main_killed_while_saving": killed_while_saving(0),
     "all_killed": killed(lambda _: range(journal.WORLD)),
-    "disk_full": disk_full,
+    "disk_full": disk_fails(
+        fill, lambda place: (place.project / "filler").unlink(missing_ok=True), "No space left on device"
+    ),
     "agent_killed": agent_killed,
 }
 FAULTS: dict[str, Fault] = {
     **BESIDE,
-    "disk_read_only": disk_read_only,
+    "disk_read_only": disk_fails(
+        lock, lambda place: place.mount("-o", "remount,rw"), "Read-only file system"
+    ),
     "restarted_after_kills": restarted_after_kills,
     **{f"{name}_in_background": in_background(fault) for name, fault in BESIDE.items()},
     "other_killed_while_saving_in_background": in_background(killed_while_saving(1)),
 }
 
 
-@dataclass
-class Outcome:
-    """What came of a round; all but `struck` have to be zero."""
-
-    struck: bool
-    lost: int = 0
-    repeated: int = 0
-    dropped: int = 0
-    wrong: int = 0
-    reason: str = ""
-
-    @property
-    def bad(self) -> bool:
-        return bool(self.lost or self.repeated or self.dropped or self.wrong)
-
-
-def run(fault: Fault, reference: Reference, seed: int) -> Outcome:
-    """One round in a folder of its own, which is left behind, and named, if something was wrong."""
+def run(fault: Fault, reference: Reference, seed: int) -> tuple[bool, str]:
+    """One round: whether it was struck, and what is wrong. Its folder is left behind, and named, if something is."""
     place = Place(Path(tempfile.mkdtemp(prefix="crosstrain-fault-")))
     try:
-        outcome = Outcome(fault(place, random.Random(seed), reference.seconds))
+        struck = fault(place, random.Random(seed), reference.seconds)
         judge_survivors(place)
         if not all(journal.digest(place.folder, rank) for rank in range(journal.WORLD)):
             going_on_from = _newest_step(place)
@@ -180,16 +160,14 @@ def run(fault: Fault, reference: Reference, seed: int) -> Outcome:
                 raise FaultError(f"it does not go on: {error}")
             if journal.loaded(place.folder) != going_on_from:
                 raise FaultError(f"went on from {journal.loaded(place.folder)}, not from {going_on_from}")
+        if any(counts := journal.differences(place.folder, reference)):
+            raise FaultError(f"batches repeated and dropped: {counts}")
+        if {journal.digest(place.folder, rank) for rank in range(journal.WORLD)} != {reference.digest}:
+            raise FaultError("the weights are others")
     except FaultError as error:
-        return Outcome(True, lost=1, reason=f"{error} (seed {seed}, {place.folder})")
-    outcome.repeated, outcome.dropped = journal.differences(place.folder, reference)
-    digests = {journal.digest(place.folder, rank) for rank in range(journal.WORLD)}
-    outcome.wrong = int(digests != {reference.digest})
-    if outcome.bad:
-        outcome.reason = f"seed {seed}, {place.folder}"
-    else:
-        place.remove()
-    return outcome
+        return True, f"{error} (seed {seed}, {place.folder})"
+    place.remove()
+    return struck, ""
 
 
 def judge_survivors(place: Place) -> None:
@@ -220,6 +198,4 @@ def make_reference() -> Reference:
 def _newest_step(place: Place) -> int | None:
     """The step of the newest complete checkpoint, None where there is none."""
     whole = place.complete()
-    if not whole:
-        return None
-    return int(torch.load(whole[-1] / "custom_checkpoint_0.pkl", weights_only=True)["step"])
+    return torch.load(whole[-1] / "custom_checkpoint_0.pkl", weights_only=True)["step"] if whole else None

@@ -13,7 +13,7 @@ from crosstrain_migrate.files.reading import decode
 from crosstrain_migrate.files.sources import Unusable
 from hypothesis import strategies as st
 
-from tests.corpora.everything import judge
+from tests.corpora.everything import judge, parses
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FUZZED = Path("fuzzed.py")
@@ -26,7 +26,7 @@ def examine(text: str) -> dict[str, str]:
         state, wrong = judge(FUZZED, source.text)
     except (Unusable, RecursionError, MemoryError):
         return {}
-    if state == "unusable" and _parses(source.text):
+    if state == "unusable" and parses(source.text):
         wrong["called unusable although Python parses it"] = text
     return wrong
 
@@ -43,17 +43,9 @@ def mutated_script(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
     for _ in range(draw(st.integers(1, 4))):
         mutation = draw(st.sampled_from(MUTATIONS))
         changed = mutation(text, draw(st.integers(0, 10_000)), draw(st.integers(0, 10_000)))
-        if _parses(changed):
+        if parses(changed):
             text = changed
     return str(text)
-
-
-def _parses(text: str) -> bool:
-    try:
-        compile(text, "<mutated>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def _statements(text: str) -> list[tuple[int, int, str]]:

@@ -56,7 +56,7 @@ def run_ranks(
     try:
         for rank in range(world):
             receive, send = context.Pipe(duplex=False)
-            variables = _variables(rank, world, port) | (env or {})
+            variables = rank_variables(rank, world, port) | (env or {})
             process = context.Process(target=_child, args=(send, variables, fn, args), daemon=False)
             process.start()
             send.close()
@@ -129,7 +129,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _variables(rank: int, world: int, port: int) -> dict[str, str]:
+def rank_variables(rank: int, world: int, port: int) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),

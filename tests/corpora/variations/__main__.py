@@ -14,77 +14,100 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from random import Random
 
-from tests.corpora.variations.drawing import Case, as_it_is, drawn, golden, shrunk, varied
-from tests.corpora.variations.planning import Planned, planned
-from tests.corpora.variations.registry import Broken
-from tests.corpora.variations.running import Outcome, compared
-from tests.corpora.variations.table import Row, by_transformation, causes, summary
+from tests.corpora.variations.drawing import Case, as_it_is, drawn, golden, shrunk
+from tests.corpora.variations.registry import VARIATIONS
+from tests.corpora.variations.trying import Planned, compared, planned
 from tests.golden import cases
 
 _bases: list[cases.Case] = []
 
 
+@dataclass
+class Row:
+    """One case: how planning ended, what the runs came to and the first thing wrong in them, the smallest set that fails."""
+
+    case: Case
+    result: Planned
+    ran: str = ""
+    wrong: str = ""
+    smallest: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> str:
+        return " + ".join(self.smallest) or "?"
+
+    @property
+    def line(self) -> str:
+        one, ended = self.case, self.ran or self.result.outcome
+        smallest = f" [smallest: {self.cause}]" if self.smallest else ""
+        said = self.wrong or self.result.about
+        return f"{one.seed}/{one.number} {one.base.name}: {', '.join(one.applied)}: {ended}{smallest} {said[:200]}"
+
+
 def plan_case(job: tuple[int, int]) -> Row:
     """Draw and plan one case; where it is not converted, find the smallest set that is not converted either."""
-    seed, number = job
-    try:
-        case = drawn(_bases, seed, number)
-    except Broken as error:
-        return Row(seed, number, "", (), "broken", str(error))
-    result = _planned(case)
-    smallest: tuple[str, ...] = ()
-    if not result.converted:
-        smallest = shrunk(case, lambda one: not _planned(one).converted).applied
-    return Row(
-        seed, number, case.base.name, case.applied, result.outcome, result.about, smallest, rules=result.rules
-    )
+    row = Row(case := drawn(_bases, *job), planned(case.project))
+    if not row.result.converted:
+        row.smallest = shrunk(case, lambda one: not planned(one.project).converted).applied
+    return row
 
 
-def _planned(case: Case) -> Planned:
-    return planned(case.project)
-
-
-def run_case(base: cases.Case, row: Row) -> Row:
+def run_case(row: Row) -> None:
     """Train a converted case before and after; a wrong one is shrunk."""
-    case = varied(base, row.applied, row.seed, row.number)
-    outcome = _ran(case)
-    row = replace(row, ran=outcome.words, right=outcome.ok, said=outcome.said)
-    if outcome.ok:
-        return row
-    if not compared(base, as_it_is(base), planned(as_it_is(base)).after).ok:
-        return replace(row, smallest=("the script as it is",))
-    return replace(row, smallest=shrunk(case, lambda one: not _ran(one).ok).applied)
+    row.ran, row.wrong = compared(row.case.base, row.case.project, row.result.after)
+    if row.wrong:
+        as_before = Case(0, 0, row.case.base, (), as_it_is(row.case.base))
+        row.smallest = ("the script as it is",) if _fails(as_before) else shrunk(row.case, _fails).applied
+    print(row.line, flush=True)
 
 
-def _ran(case: Case) -> Outcome:
-    result = _planned(case)
-    return compared(case.base, case.project, result.after) if result.converted else Outcome("", True)
+def _fails(case: Case) -> bool:
+    result = planned(case.project)
+    return result.converted and bool(compared(case.base, case.project, result.after)[1])
 
 
-def measured(seed: int, count: int, processes: int) -> list[Row]:
-    """Plan cases 0 to `count` of a seed."""
-    jobs = [(seed, number) for number in range(count)]
-    if processes == 1:
-        return list(map(plan_case, jobs))
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
-        return pool.map(plan_case, jobs, chunksize=4)
-
-
-def show(seed: int, number: int) -> None:
+def show(case: Case) -> None:
     """One case, whole."""
-    case = drawn(_bases, seed, number)
-    result = _planned(case)
-    print(f"{case.base.name}: {', '.join(case.applied)}\n")
-    for name, text in case.project.files.items():
-        print(f"# {name}\n{text}")
-    print(f"\n{result.outcome} {result.about}")
-    for name, text in result.after.items():
-        print(f"# {name}\n{text}")
+    result = planned(case.project)
+    print(f"{case.base.name}: {', '.join(case.applied)}\n{result.outcome} {result.about}")
+    for name, text in [*case.project.files.items(), *result.after.items()]:
+        print(f"\n# {name}\n{text}")
+
+
+def by_transformation(rows: Sequence[Row]) -> str:
+    """A table in Markdown: for each transformation, the cases that have it alone or among others."""
+    lines = [
+        "| transformation | what it does | alone | in combinations | failures by it alone |",
+        "|---" * 5 + "|",
+    ]
+    for name, one in VARIATIONS.items():
+        having = [row for row in rows if name in row.case.applied]
+        shares = []
+        for is_alone in (True, False):
+            some = [row.result.converted for row in having if (len(row.case.applied) == 1) is is_alone]
+            shares.append(f"{sum(some)} of {len(some)}" if some else "")
+        blamed = sum(not row.result.converted and row.smallest == (name,) for row in having)
+        if having:
+            lines.append(f"| `{name}` | {one.about} | {' | '.join(shares)} | {blamed or ''} |")
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How planning and the runs ended, the rules that spoke, and the smallest sets that fail, the most frequent first."""
+    failed = [row for row in rows if not row.result.converted or row.wrong]
+    first = {row.cause: row.line for row in reversed(failed)}
+    told = Counter(rule for row in rows if row.result.converted for rule in row.result.rules)
+    lines = [f"{word}: {count}" for word, count in Counter(row.result.outcome for row in rows).most_common()]
+    lines.append("converted with findings of: " + ", ".join(f"{rule} {n}" for rule, n in told.most_common()))
+    ran = Counter((row.ran, "wrong" if row.wrong else "right") for row in rows if row.ran)
+    lines += [f"ran {', '.join(words)}: {count}" for words, count in ran.most_common()]
+    causes = Counter(row.cause for row in failed)
+    return "\n".join([*lines, *(f"{n:4} {cause}, as in {first[cause]}" for cause, n in causes.most_common())])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -99,24 +122,15 @@ def main(arguments: Sequence[str]) -> int:
     _bases[:] = [base for base in known if planned(as_it_is(base)).converted]
     print(f"{len(_bases)} of {len(known)} scripts are converted as they are", flush=True)
     if chosen.case is not None:
-        show(chosen.seed, chosen.case)
+        show(drawn(_bases, chosen.seed, chosen.case))
         return 0
-    start = time.monotonic()
-    rows = measured(chosen.seed, chosen.count, chosen.processes)
-    print(f"{len(rows)} cases planned in {time.monotonic() - start:.0f} s", flush=True)
-    rows = _with_runs(rows, chosen.seed, chosen.run)
-    print(f"\n{summary(rows)}\n\n{by_transformation(rows)}\n{causes(rows)}")
-    return int(any(row.outcome in ("broken", "crashed") for row in rows))
-
-
-def _with_runs(rows: list[Row], seed: int, count: int) -> list[Row]:
-    """The rows, some of the converted ones trained."""
-    by_name = {base.name: base for base in _bases}
-    fit = [i for i, row in enumerate(rows) if row.outcome == "converted" and row.base in by_name]
-    for index in Random(seed).sample(fit, min(count, len(fit))):
-        rows[index] = run_case(by_name[rows[index].base], rows[index])
-        print(rows[index].line, flush=True)
-    return rows
+    with multiprocessing.get_context("fork").Pool(chosen.processes) as pool:
+        rows = pool.map(plan_case, [(chosen.seed, number) for number in range(chosen.count)], chunksize=4)
+    converted = [row for row in rows if row.result.converted]
+    for row in Random(chosen.seed).sample(converted, min(chosen.run, len(converted))):
+        run_case(row)
+    print(f"\n{by_transformation(rows)}\n\n{summary(rows)}")
+    return int(any(row.result.outcome == "crashed" for row in rows))
 
 
 if __name__ == "__main__":

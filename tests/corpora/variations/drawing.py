@@ -12,8 +12,7 @@ from tests.corpora.variations.script import Project
 from tests.golden import cases
 
 ENTRY = "train.py"
-MOST = 4  # transformations of a case
-SINGLE = 0.4  # share of the cases with one
+MOST = 4  # transformations of a case; two of five cases have one
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def drawn(bases: Sequence[cases.Case], seed: int, number: int) -> Case:
     rng = Random(f"{seed}/{number}")
     while True:
         base = rng.choice(bases)
-        count = 1 if rng.random() < SINGLE else rng.randint(2, MOST)
+        count = 1 if rng.random() < 0.4 else rng.randint(2, MOST)
         names = rng.sample(sorted(VARIATIONS), min(count * 2, len(VARIATIONS)))
         case = varied(base, names, seed, number, count)
         if case.applied:

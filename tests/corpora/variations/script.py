@@ -129,7 +129,7 @@ class Script:
 
     def _bound(self, scope: metadata.Scope) -> dict[str, Variable]:
         found = {}
-        for name in {one.name for one in scope.assignments}:
+        for name in sorted({one.name for one in scope.assignments}):
             bound = [one for one in scope[name] if one.scope is scope]
             if not bound:
                 continue
@@ -146,10 +146,7 @@ class Script:
 
     def enclosing(self, node: cst.CSTNode, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
         """The innermost node of these kinds around a node."""
-        above = self.parents.get(node)
-        while above is not None and not isinstance(above, kinds):
-            above = self.parents.get(above)
-        return above
+        return next((one for one in self.around(node) if isinstance(one, kinds)), None)
 
     def around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         above = self.parents.get(node)
@@ -157,9 +154,8 @@ class Script:
             yield above
             above = self.parents.get(above)
 
-    def function_of(self, node: cst.CSTNode) -> cst.FunctionDef | cst.Module:
-        found = self.enclosing(node, cst.FunctionDef)
-        return found if isinstance(found, cst.FunctionDef) else self.module
+    def function_of(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self.enclosing(node, cst.FunctionDef) or self.module
 
     def in_fstring(self, node: cst.CSTNode) -> bool:
         return self.enclosing(node, cst.FormattedStringExpression) is not None
@@ -234,21 +230,19 @@ class _Edited(cst.CSTTransformer):
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        yield one
-        stack.extend(reversed(one.children))
+    yield node
+    for child in node.children:
+        yield from walk(child)
 
 
 def own_walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Everything below that runs when the node runs: no bodies of functions and classes."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        yield one
-        if one is node or not isinstance(one, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            stack.extend(reversed(one.children))
+    yield node
+    for child in node.children:
+        if isinstance(child, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            yield child
+        else:
+            yield from own_walk(child)
 
 
 def full_name(node: cst.CSTNode) -> str:
@@ -280,20 +274,16 @@ def name_targets(target: cst.CSTNode) -> list[str]:
     return [one.value for one in walk(target) if isinstance(one, cst.Name)]
 
 
-def leaves_early(suite: Sequence[cst.CSTNode]) -> bool:
-    """Whether statements return, yield, or break out of a loop that is not among them."""
-    stack: list[tuple[cst.CSTNode, bool]] = [(one, False) for one in suite]
-    while stack:
-        node, inside = stack.pop()
-        if isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            continue
-        if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
-            return True
-        if isinstance(node, cst.Break | cst.Continue) and not inside:
-            return True
-        inside = inside or isinstance(node, cst.For | cst.While)
-        stack.extend((child, inside) for child in node.children)
-    return False
+def leaves_early(node: cst.CSTNode, inside: bool = False) -> bool:
+    """Whether a statement returns, yields, or breaks out of a loop around it."""
+    if isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+        return False
+    if isinstance(node, cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal | cst.Del):
+        return True
+    if isinstance(node, cst.Break | cst.Continue) and not inside:
+        return True
+    inside = inside or isinstance(node, cst.For | cst.While)
+    return any(leaves_early(child, inside) for child in node.children)
 
 
 def is_docstring(statement: cst.CSTNode) -> bool:
@@ -311,25 +301,15 @@ def is_import(statement: cst.CSTNode) -> bool:
 
 def is_guard(statement: cst.CSTNode) -> bool:
     """`if __name__ == "__main__":`"""
-    return (
-        isinstance(statement, cst.If)
-        and isinstance(statement.test, cst.Comparison)
-        and any(isinstance(n, cst.Name) and n.value == "__name__" for n in walk(statement.test))
-    )
-
-
-def top(body: Suite) -> int:
-    """The index behind the docstring and the first imports."""
-    index = 0
-    while index < len(body) and (is_docstring(body[index]) or is_import(body[index])):
-        index += 1
-    return index
+    test = statement.test if isinstance(statement, cst.If) else None
+    return isinstance(test, cst.Comparison) and "__name__" in name_targets(test)
 
 
 def with_top(module: cst.Module, *statements: cst.BaseStatement) -> cst.Module:
-    """The module with statements behind its first imports."""
+    """The module with statements behind its docstring and its first imports."""
     body = list(module.body)
-    index = top(body)
+    first = (n for n, one in enumerate(body) if not is_docstring(one) and not is_import(one))
+    index = next(first, len(body))
     return module.with_changes(body=[*body[:index], *statements, *body[index:]])
 
 

@@ -1,4 +1,4 @@
-"""Where the objects of training are held: in a dictionary, a list, a namespace, a dataclass."""
+"""Where the objects of training are held: in a dictionary, a list, a namespace; and how models are made."""
 
 from __future__ import annotations
 
@@ -110,3 +110,16 @@ def objects_in_namespace(script: Script, rng: Random) -> cst.Module | None:
     name = script.fresh("run_state")
     made = _held(script, lambda _, key: f"{name}.{key}", lambda _: f"{name} = types.SimpleNamespace()")
     return made and with_import(made, "import types")
+
+
+@variation
+def model_by_name(script: Script, rng: Random) -> cst.Module | None:
+    """`getattr(module, name)` finds the model class"""
+    names = {one.name.value for one in script.models()}
+    inside = {id(node) for one in script.classes() for node in walk(one)}
+    edits: Edits = {}
+    for call in script.calls(*names):
+        if isinstance(call.func, cst.Name) and id(call) not in inside:
+            made = cst.parse_expression(f'getattr(sys.modules[__name__], "{call.func.value}")')
+            edits[call] = lambda updated, made=made: updated.with_changes(func=made)
+    return with_import(script.edited(edits), "import sys") if edits else None

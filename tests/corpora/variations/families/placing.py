@@ -16,9 +16,9 @@ from tests.corpora.variations.script import (
     is_import,
     own_walk,
     text_name,
-    top,
     trains,
     walk,
+    with_top,
 )
 
 
@@ -29,27 +29,17 @@ def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
         for name, variable in script.globals().items()
         if not variable.stores and all("Import" in type(one).__name__ for one in variable.scope[name])
     }
-    bound = set(script.globals())
     kept = list(definitions)
     while True:
-        names = {one.name.value for one in kept}
-        open_ones = [
-            one
-            for one in kept
-            if any(
-                isinstance(n, cst.Global)
-                or (isinstance(n, cst.Name) and n.value in bound - imported - names and _is_global(script, n))
-                for n in walk(one)
-            )
+        names = imported | {one.name.value for one in kept}
+        others = [one for name, one in script.globals().items() if name not in names]
+        nodes = {id(node) for one in others for node in one.nodes}
+        closed = [
+            one for one in kept if not any(isinstance(n, cst.Global) or id(n) in nodes for n in walk(one))
         ]
-        if not open_ones:
+        if closed == kept:
             return kept
-        kept = [one for one in kept if one not in open_ones]
-
-
-def _is_global(script: Script, node: cst.Name) -> bool:
-    variable = script.globals()[node.value]
-    return node in variable.nodes
+        kept = closed
 
 
 def _in_module(script: Script, definitions: list[Any], base: str) -> Project | None:
@@ -63,11 +53,7 @@ def _in_module(script: Script, definitions: list[Any], base: str) -> Project | N
     text = script.module.with_changes(body=[*imports, *moved], header=[]).code
     edits: Edits = {one: lambda updated: cst.RemoveFromParent() for one in definitions}
     line = script.one(f"from {module} import {', '.join(names)}")
-    edited = script.edited(edits)
-    body = list(edited.body)
-    index = top(body)
-    edited = edited.with_changes(body=[*body[:index], line, *body[index:]])
-    return script.project.with_text(edited.code, {f"{module}.py": text})
+    return script.project.with_text(with_top(script.edited(edits), line).code, {f"{module}.py": text})
 
 
 def _spaced(statement: Any) -> Any:
@@ -77,14 +63,8 @@ def _spaced(statement: Any) -> Any:
 
 def _movable_imports(script: Script) -> bool:
     """Whether every import of the module is at its top, where a copy binds the same."""
-    nested = {
-        id(n)
-        for one in script.module.body
-        if not is_import(one)
-        for n in own_walk(one)
-        if isinstance(n, cst.Import | cst.ImportFrom)
-    }
-    return not nested
+    others = [one for one in script.module.body if not is_import(one)]
+    return not any(isinstance(n, cst.Import | cst.ImportFrom) for one in others for n in own_walk(one))
 
 
 @variation
@@ -114,12 +94,9 @@ def functions_in_class(script: Script, rng: Random) -> cst.Module | None:
     edits: Edits = {}
     for one in wanted:
         variable = variables[one.name.value]
-        if len(variable.scope[one.name.value]) != 1 or any(
-            not isinstance(script.parents[n], cst.Call) or script.parents[n].func is not n
-            for n in variable.loads  # type: ignore[attr-defined]
-        ):
-            return None
-        if any(isinstance(n, cst.Name) and n.value == "self" for n in walk(one)):
+        only_called = all(getattr(script.parents[n], "func", None) is n for n in variable.loads)
+        has_self = any(isinstance(n, cst.Name) and n.value == "self" for n in walk(one))
+        if len(variable.scope[one.name.value]) != 1 or not only_called or has_self:
             return None
         for node in variable.loads:
             edits[node] = text_name(f"{object_name}.{one.name.value}")

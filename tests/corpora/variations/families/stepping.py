@@ -27,7 +27,7 @@ def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bo
         return None
     for loop in script.training_loops():
         body: Any = loop.body.body
-        if leaves_early(body) or any(_binds_otherwise(n) for s in body for n in walk(s)):
+        if any(map(leaves_early, body)) or any(_binds_otherwise(n) for s in body for n in walk(s)):
             continue
         around = script.function_of(loop)
         targets = name_targets(loop.target) if given else []
@@ -44,9 +44,7 @@ def _closure(script: Script, call: Callable[[str, list[str]], str], *, given: bo
                 shared.append(variable.name)
                 if variable.plain and not any(id(s) not in inside for s in variable.stores):
                     unbound.append(variable.name)
-        if any(not isinstance(cst.parse_expression(t), cst.Name) for t in targets):
-            continue
-        if targets and any(not _local_only(script, around, t, loop) for t in targets):
+        if any(not _local_only(script, around, t, loop) for t in targets):
             continue
         name = script.fresh("one_step")
         word = "global" if isinstance(around, cst.Module) else "nonlocal"

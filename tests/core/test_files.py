@@ -200,6 +200,13 @@ keep([writer])
 + accelerator.wait_for_everyone()
 if random.random() > 0.5:
     best = np.load("best.npy")
+== but not where it is only opened: what is written follows
+?? every process writes this file
+log = open("kept.txt", "w")
+log.write("1")
+log.close()
+if random.random() > 0.5:
+    best = open("kept.txt").read()
 == a write whose result is used
 ?? every process writes this file
 done = cv2.imwrite("out.png", [1])

@@ -61,6 +61,10 @@ OTHERS = {
     ),
     "a sum of what other functions return": script("F.mse_loss(out, y) * y", "torch.sum(each)"),
     "sums that are added up and divided": script("0", "((out - y) ** 2).sum()\n        loss /= 4"),
+    "a penalty on the weights, beside a mean": script(loss="each.mean()").replace(
+        "    optimizer.step()", "    penalty(model.weight).backward()\n    optimizer.step()"
+    )
+    + "\ndef penalty(weight):\n    return torch.sum(weight * weight)\n",
     "another part of the tuple": script(returned="each.mean(), loss", bound="loss, added"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from .projects import convert, train, write
@@ -82,6 +83,28 @@ def test_a_step_that_a_function_makes_is_the_training() -> None:
 def test_a_step_that_is_made_without_its_training_trains_nothing() -> None:
     tests_alone = STEPS.replace("make_step(train=True, learn=make_learn())", "make_step(train=False)")
     check(Trap("none", tests_alone, absent=("prepare(batches",)))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        'if mode == "train":',
+        'if mode != "train":\n            return net(batch).pow(2).mean()\n        if True:',
+    ],
+)
+def test_a_word_may_say_whether_a_step_trains(test: str) -> None:
+    """A whole evaluation that is not known for one would be dealt, and its number shown as that of all batches."""
+    text = STEPS.replace("make_step(train, ", "make_step(mode, ").replace(
+        "        if train:", f"        {test}"
+    )
+    text = text.replace("train=True", 'mode="train"').replace("train=False", 'mode="eval"')
+    looped = "for other in DataLoader(torch.randn(16, 4), 4):\n                "
+    text = text.replace("other = next(test_batches)\n            ", looped)
+    check(
+        Trap(
+            "word", text, LINES[1:3], ("prepare(DataLoader", "prepare(test"), "numbers of this training loop"
+        )
+    )
 
 
 def test_it_trains_as_the_original(tmp_path: Path) -> None:

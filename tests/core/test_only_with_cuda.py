@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
+from crosstrain_migrate.core.reading.imported import is_left
 
 from .converting import converted, notes
 from .filling import filled
@@ -69,4 +72,5 @@ def test_a_name_of_the_runtime_that_the_script_uses_itself_is_written_out(bound:
     text = filled(WITH_CUDA).format(step="pass").replace("import torch\n", f"import torch\n{bound}\n", 1)
     after = converted(text)
     assert "import crosstrain\n" in after and "accelerator = crosstrain.Accelerator(" in after
+    assert is_left(ast.parse(after)), "also for another script that imports it"
     assert "from crosstrain" not in after and "crosstrain" in converted(text.replace("Accelerator", "Other"))

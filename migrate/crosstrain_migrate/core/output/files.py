@@ -177,7 +177,8 @@ class Files:
             self.plan.after(one, FILE, reason, f"{self.state(one)}.wait_for_everyone()", GROUP)
         runs: list[list[ast.stmt]] = []
         loops = [writers.listing_around(self.script, one) for one in self._guards]
-        self._guards += [one for one in loops if one is not None and all(s in self._guards for s in one.body)]
+        alone = [s for s in self._guards if s not in self._ended]  # all wait behind the others
+        self._guards += [one for one in loops if one is not None and all(s in alone for s in one.body)]
         outer = [s for s in self._guards if not any(one in self._guards for one in self.script.around(s))]
         for statement in sorted(outer, key=place_of):
             suite = self.script.suite_of(statement)
@@ -194,9 +195,14 @@ class Files:
 
     # -- what is read again ------------------------------------------------------------------------------------
 
-    def _waits_before_reads(self, statement: ast.stmt, paths: set[str], happens_once: bool = False) -> bool:
+    def _waits_before_reads(
+        self, statement: ast.stmt, paths: set[str], happens_once: bool = False, *, closes: bool = True
+    ) -> bool:
         """Plans that all wait for the main process where they read what it wrote; False where they cannot, unless it is known
-        that a second process would fail there."""
+        that a second process would fail there.
+
+        closes: behind the statement the file is whole.
+        """
         reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
         reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
@@ -205,7 +211,7 @@ class Files:
         reads = [one for one in reads if self._may_wait_at([one]) or self.reads(one, statement, surely)]
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
-            return self._wait_behind(statement)
+            return closes and self._wait_behind(statement)
         for read in waits:
             self._wait_before(read)
         for read in reads:
@@ -427,7 +433,7 @@ class Files:
         if (
             path is None
             or state is None
-            or not self._waits_before_reads(statement, self.paths.of_write(call))
+            or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False)
         ):
             self.leave(call)
             return

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable
 
 from crosstrain_migrate.syntax.program import Links, Region
-from crosstrain_migrate.syntax.walks import statements
+from crosstrain_migrate.syntax.walks import statements, walk
 
 RUNTIMES = ("accelerate", "crosstrain")
 
@@ -24,7 +24,18 @@ def imported(module: ast.Module) -> list[tuple[str, ast.stmt]]:
 
 def is_left(module: ast.Module) -> bool:
     """Whether a file has an Accelerator of ours, from a conversion of another script."""
-    return any(path == "crosstrain.Accelerator" for path, _ in imported(module))
+    paths = {path for path, _ in imported(module)}
+    return "crosstrain.Accelerator" in paths or (
+        "crosstrain" in paths and any(_is_ours(node) for node in walk(module))
+    )
+
+
+def _is_ours(node: ast.AST) -> bool:
+    """`crosstrain.Accelerator`, as it is written where a file has an `Accelerator` of its own."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="crosstrain"), attr="Accelerator"):
+            return True
+    return False
 
 
 def uses_accelerate(tree: ast.Module) -> bool:

@@ -90,6 +90,8 @@ class Iterators:
                 return names_in(target)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=of))):
                 return names_in(of)
+            case ast.Expr(value=ast.Call(args=args)):  # `fill(buffer, next(batches))`
+                return {one.id for one in args if isinstance(one, ast.Name)}
         return set()
 
     def taken_in(self, frame: Frame, node: ast.AST | None = None) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
 from crosstrain_migrate.syntax.scopes import ScopeTable
@@ -59,7 +59,7 @@ def _trains(script: Definitions, call: ast.Call, maker: Function, step: Function
     """Whether a step goes backward where no constant that its maker is given forbids it."""
     given = {**defaults_by_name(maker.args), **script.given_by(call, maker)}
     known = {
-        name: bool(value.value)
+        name: value.value
         for name, value in given.items()
         if isinstance(value, ast.Constant) and not script.stores(maker, name)
     }
@@ -67,16 +67,51 @@ def _trains(script: Definitions, call: ast.Call, maker: Function, step: Function
     return any(not _is_switched_off(script, one, maker, known) for one in passes)
 
 
-def _is_switched_off(script: Definitions, node: ast.AST, maker: Function, known: dict[str, bool]) -> bool:
-    """Whether a test of a known parameter keeps a node from running: `if train:`, `if not train: ... else:`."""
+def _is_switched_off(script: Definitions, node: ast.AST, maker: Function, known: dict[str, Any]) -> bool:
+    """Whether a test of a known parameter keeps a node from running: `if train:`, `if mode != "train": ... else:`, or one
+    above it that returns."""
     below = node
     for one in script.around(node):
         if isinstance(one, ast.If) and below is not one.test:
-            is_not = isinstance(one.test, ast.UnaryOp) and isinstance(one.test.op, ast.Not)
-            asked = one.test.operand if isinstance(one.test, ast.UnaryOp) and is_not else one.test
-            scope = script.table.of_node[asked].resolve(asked.id) if isinstance(asked, ast.Name) else None
-            value = known.get(written(asked)) if scope is not None and scope.node is maker else None
-            if value is not None and (value != is_not) == (below in one.orelse):
+            value = _truth(script, one.test, maker, known)
+            if value is not None and value == (below in one.orelse):
+                return True
+        for above in _above(one, below):
+            value = _truth(script, above.test, maker, known)
+            arm = [] if value is None else above.body if value else above.orelse
+            if arm and isinstance(arm[-1], ast.Return):
                 return True
         below = one
     return False
+
+
+def _above(block: ast.AST, statement: ast.AST) -> list[ast.If]:
+    """The tests above a statement in its suite."""
+    for suite in (getattr(block, "body", ()), getattr(block, "orelse", ())):
+        if isinstance(suite, list) and statement in suite:
+            return [one for one in suite[: suite.index(statement)] if isinstance(one, ast.If)]
+    return []
+
+
+def _truth(script: Definitions, test: ast.expr, maker: Function, known: dict[str, Any]) -> bool | None:
+    """What a test of one known parameter comes to: `train`, `not train`, `mode == "train"`; None for any other."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            value = _truth(script, inner, maker, known)
+            return None if value is None else not value
+        case ast.Compare(
+            left=ast.Name() as name, ops=[ast.Eq() | ast.NotEq() as is_], comparators=[ast.Constant(value=to)]
+        ):
+            return (
+                (known[name.id] == to) == isinstance(is_, ast.Eq)
+                if _is_of(script, name, maker, known)
+                else None
+            )
+        case ast.Name():
+            return bool(known[test.id]) if _is_of(script, test, maker, known) else None
+    return None
+
+
+def _is_of(script: Definitions, name: ast.Name, maker: Function, known: dict[str, Any]) -> bool:
+    scope = script.table.of_node[name].resolve(name.id)
+    return name.id in known and scope is not None and scope.node is maker

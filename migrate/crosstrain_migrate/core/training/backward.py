@@ -98,7 +98,10 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
 
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
-    return any(_terms(script, one.frame, loss_of(one.call), 0) >= OWN_SUM for one in roles.backwards)
+    terms = [_terms(script, one.frame, loss_of(one.call), 0) for one in roles.backwards]
+    return SUM in terms or (
+        bool(terms) and min(terms) >= OWN_SUM
+    )  # beside a loss it may be a penalty on weights
 
 
 def _sum_and_more(script: Script, roles: Roles) -> ast.AST | None:

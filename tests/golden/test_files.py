@@ -82,8 +82,7 @@ GPUS_ONLY = "--multiprocessing-distributed"  # one process for each GPU: none wh
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name not in SHORT)) for c in SAVING],
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name not in SHORT)) for c in SAVING]
 )
 def test_leaves_the_same_files(case: Case, tmp_path: Path) -> None:
     before, after = tmp_path.resolve() / "before", tmp_path.resolve() / "after"

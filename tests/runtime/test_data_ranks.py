@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    Sampler,
-    SubsetRandomSampler,
-    random_split,
-)
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, SubsetRandomSampler, random_split
 
 from tests.runtime.data_reference import Case, expected, grid
 from tests.runtime.loaders import ACTIVE, check, prepare, walked

@@ -115,10 +115,7 @@ class Rows(IterableDataset[Any]):
 
 @pytest.mark.parametrize(
     ("split", "rows", "weights"),
-    [
-        (True, [[0, 1, 4, 5], [2, 3, 6]], [4 / 3, 2 / 3]),
-        (False, [[0, 1, 2, 3], [4, 5, 6]], [8 / 7, 6 / 7]),
-    ],
+    [(True, [[0, 1, 4, 5], [2, 3, 6]], [4 / 3, 2 / 3]), (False, [[0, 1, 2, 3], [4, 5, 6]], [8 / 7, 6 / 7])],
 )
 @on_ranks(2)
 def test_tensors_and_strings_are_cut_by_row(split: bool, rows: list[list[int]], weights: list[float]) -> None:

@@ -13,10 +13,7 @@ from unittest.mock import MagicMock, call
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.tracking import (
-    LOGGER_TYPE_TO_CLASS,
-    registry,
-)
+from crosstrain.tracking import LOGGER_TYPE_TO_CLASS, registry
 from crosstrain.utils import LoggerType
 
 from tests.support.ranks import run_ranks

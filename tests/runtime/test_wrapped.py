@@ -116,8 +116,7 @@ def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, in
 
 
 @pytest.mark.parametrize(
-    ("world", "device", "left"),
-    [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])],
+    ("world", "device", "left"), [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])]
 )
 def test_in_one_process_data_parallel_has_the_devices_of_its_author(
     world: int, device: str, left: list[int]

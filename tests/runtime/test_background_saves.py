@@ -50,9 +50,7 @@ def hold_back(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
 # -- the moment of the call ---------------------------------------------------------------------------
 
 
-def test_the_training_goes_on_while_its_state_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator, model = small_training(tmp_path)
     held = Held()
     held.value = 7
@@ -165,9 +163,7 @@ if "raise" in sys.argv:
 
 def run_script(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, str(folder), *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=WITHIN, check=False, env=os.environ
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, env=os.environ)
 
 
 @pytest.mark.parametrize("words", [(), ("raise",)])

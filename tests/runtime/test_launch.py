@@ -307,9 +307,7 @@ def test_progress_is_shown_by_the_main_process() -> None:
     assert all("3/3" in text for text in run_ranks(_progress, 2, False))
 
 
-def test_attempts_are_added_and_the_last_checkpoint_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempts_add_up_and_the_last_save_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "lines"
     first = {"attempt": 0, "steps": 1000, "seconds": 9.0, "samples": 64, "checkpoint": f"{tmp_path}/out/c0"}

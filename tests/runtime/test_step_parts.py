@@ -171,9 +171,7 @@ def _scripted(kind: str, precision: str) -> tuple[State, str]:
             accelerator.backward(out.square().mean())
             optimizer.step()
             optimizer.zero_grad()
-    return {name: value.clone() for name, value in accelerator.get_state_dict(model).items()}, str(
-        type(model)
-    )
+    return {name: one.clone() for name, one in accelerator.get_state_dict(model).items()}, str(type(model))
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])

@@ -151,9 +151,7 @@ def test_planted_mistake_is_named_with_its_rank(tmp_path: Path, name: str) -> No
     ("said", "first", "same"),
     [(("a", "b"), True, True), (("a",), True, False), (("b",), False, True), (("a", "c"), False, False)],
 )
-def test_rank_0_says_every_line_and_no_rank_another_one(
-    said: tuple[str, ...], first: bool, same: bool
-) -> None:
+def test_rank_0_says_every_line_and_no_rank_another(said: tuple[str, ...], first: bool, same: bool) -> None:
     original, result = (RankTrace("finished", lines=lines) for lines in (("a", "b"), said))
     assert (compare_rank(original, result, (), 0.0, None, first=first).difference is None) is same
 

@@ -132,9 +132,7 @@ print(scaler.get_scale())
         ),
     ],
 )
-def test_mixed_precision_of_a_gpu_is_that_of_the_cpu(
-    tmp_path: Path, scaler: str, autocast: str, dtype: str
-) -> None:
+def test_mixed_precision_of_gpus_is_the_cpus(tmp_path: Path, scaler: str, autocast: str, dtype: str) -> None:
     script = START + AMP.format(scaler=scaler, autocast=autocast, dtype=dtype)
     enabled = dtype == "float16"
     plain = START + AMP.format(

@@ -101,9 +101,7 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
     assert "Traceback" in ran.err
 
 
-def test_findings_stand_below_their_file_and_what_needs_a_person_comes_first(
-    migrate: Migrate, repo: Path
-) -> None:
+def test_findings_stand_below_their_file_and_what_needs_a_person_first(migrate: Migrate, repo: Path) -> None:
     _write(repo, a="torch_old\nx = note_me\ny = assume_me\nz = assume_me\n", b="x = note_me\ny = refuse_me\n")
     ran = migrate("a.py", "b.py", "--no-diff")
     assert ran.code == 1
@@ -325,9 +323,7 @@ def test_standard_input(
     ],
 )
 @pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
-def test_ci_snippets_install_what_they_are_told_to(
-    migrate: Migrate, name: str, origin: str, named: str
-) -> None:
+def test_ci_snippets_install_what_they_are_told(migrate: Migrate, name: str, origin: str, named: str) -> None:
     text = migrate("--emit", name, "--emit-from", origin).out.decode()
     yaml.safe_load(text)
     assert named in text and "secret" not in text and "REPOSITORY" not in text

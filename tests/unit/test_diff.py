@@ -48,9 +48,7 @@ def _apply(command: list[str], root: Path, patch: bytes) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
-def test_applied_it_gives_the_migrated_bytes(
-    tmp_path: Path, command: list[str], before: bytes, after: bytes
-) -> None:
+def test_applied_it_gives_the_result(tmp_path: Path, command: list[str], before: bytes, after: bytes) -> None:
     file = tmp_path / "train.py"
     file.write_bytes(before)
     _apply(command, tmp_path, unified("train.py", before, after))

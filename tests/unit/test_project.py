@@ -182,9 +182,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
 
 
 @pytest.mark.parametrize(("files", "given", "is_found"), PROJECTS.values(), ids=PROJECTS)
-def test_which_modules_belong_to_the_script(
-    tmp_path: Path, files: dict[str, str], given: str, is_found: bool
-) -> None:
+def test_the_modules_of_a_script(tmp_path: Path, files: dict[str, str], given: str, is_found: bool) -> None:
     write(tmp_path, files)
     ours = {name for name, text in files.items() if text.endswith(HELPER) or "torch.optim" in text}
     assert changed(migrate(tmp_path / given), tmp_path) == (ours if is_found else set())
@@ -195,9 +193,7 @@ def test_which_modules_belong_to_the_script(
     ("imports", "fit", "is_found"),
     [("import loop, library.many", "loop.fit", True), ("import library.many", "library.many.fit", False)],
 )
-def test_a_large_library_does_not_hide_the_loop(
-    tmp_path: Path, imports: str, fit: str, is_found: bool
-) -> None:
+def test_a_large_library_hides_no_loop(tmp_path: Path, imports: str, fit: str, is_found: bool) -> None:
     """Of a project with too many files those count to which the fewest imports lead."""
     names = [f"part{number}" for number in range(MOST_FILES)]
     every = "".join(f"from library import {name}\n" for name in names)

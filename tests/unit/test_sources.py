@@ -54,9 +54,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("data", "text"), TEXTS.values(), ids=TEXTS)
-def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
-    tmp_path: Path, data: bytes, text: str
-) -> None:
+def test_text_is_what_python_reads_and_goes_back_the_same(tmp_path: Path, data: bytes, text: str) -> None:
     source = _read(tmp_path, data)
     assert source.text == text
     assert source.encode(source.text) == data
@@ -94,9 +92,7 @@ NO_TEXT = {
 
 
 @pytest.mark.parametrize(("data", "line", "column", "reason"), NO_TEXT.values(), ids=NO_TEXT)
-def test_what_is_not_text_says_where(
-    tmp_path: Path, data: bytes, line: int, column: int | None, reason: str
-) -> None:
+def test_bad_text_says_where(tmp_path: Path, data: bytes, line: int, column: int | None, reason: str) -> None:
     (tmp_path / "train.py").write_bytes(data)
     problem = _problem(tmp_path / "train.py")
     assert (problem.line, problem.column) == (line, column)
@@ -176,18 +172,8 @@ def _found(*paths: Path, exclude: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_directories_are_walked_in_order_without_other_peoples_code(tmp_path: Path) -> None:
-    _tree(
-        tmp_path,
-        *[
-            "b.py",
-            "a/c.py",
-            ".venv/x.py",
-            "my-env/lib/x.py",
-            "a/__pycache__/x.py",
-            "a/notes.txt",
-            "build/x.py",
-        ],
-    )
+    _tree(tmp_path, "b.py", "a/c.py", ".venv/x.py", "my-env/lib/x.py")
+    _tree(tmp_path, "a/__pycache__/x.py", "a/notes.txt", "build/x.py")
     (tmp_path / "my-env" / "pyvenv.cfg").touch()
     assert _found(tmp_path) == ["a/c.py", "b.py"]
 

@@ -134,11 +134,8 @@ def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_pa
 
     contents.state_files.save_beside_training = fails
     where = Path(accelerator.save_state(blocking=False))
-    calls = {
-        "save": accelerator.save_state,
-        "load": lambda: accelerator.load_state(where),
-        "end": accelerator.end_training,
-    }
+    load = lambda: accelerator.load_state(where)  # noqa: E731
+    calls = {"save": accelerator.save_state, "load": load, "end": accelerator.end_training}
     with pytest.raises(OSError, match="the disk is gone"):
         calls[ask]()
     assert not where.exists() and not beside(where).exists()

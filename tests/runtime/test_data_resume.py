@@ -21,13 +21,7 @@ from tests.support.ranks import run_ranks
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(0, 12),
-    batch=st.integers(1, 4),
-    skip=st.integers(0, 6),
-    drop=st.booleans(),
-    shuffle=st.booleans(),
-)
+@given(st.integers(0, 12), st.integers(1, 4), st.integers(0, 6), st.booleans(), st.booleans())
 def test_skipping_gives_the_rest_in_order(n: int, batch: int, skip: int, drop: bool, shuffle: bool) -> None:
     """Peer bug 5: lengths, the last batch and the counts after `skip_first_batches`."""
     sampler = RandomSampler(range(n), generator=torch.Generator()) if shuffle and n else None

@@ -273,11 +273,7 @@ REFUSED = [
     ("slurm", ["--num-processes", "2", "--output", "no/job.sh"], "--output no/job.sh: No such file"),
     ("kubernetes", ["--num-processes", "2"], "needs --job-option image=REGISTRY/NAME:TAG"),
     ("kubernetes", IMAGE, "--emit kubernetes needs --num-processes"),
-    (
-        "kubernetes",
-        ["--num-processes", "2", *IMAGE, "--job-option", "time=1"],
-        "knows image, name, namespace",
-    ),
+    ("kubernetes", ["--num-processes", "2", *IMAGE, "--job-option", "time=1"], "knows image, name"),
     ("kubernetes", ["--num-processes", "2", *IMAGE, "--job-option", "name=A_b"], "'A_b' cannot be its value"),
     ("kubernetes", ["--num-processes", "2", "--num-machines", "2", "--tpu", *IMAGE], "--emit tpu-vm"),
     ("kubernetes", [*FOUR, "--rdzv-backend", "static"], "needs --rdzv-backend c10d"),

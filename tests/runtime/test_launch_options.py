@@ -48,10 +48,7 @@ REFUSED = {
     "tee in a job": (["--emit", "slurm", "--num-processes", "2", "--tee", "x", "train.py"], "--tee x"),
     "log folder": (["--cpu", "--log-dir", "/proc/logs", "train.py"], "--log-dir /proc/logs: No such file"),
     "folder as configuration": (["--config-file", ".", "train.py"], "--config-file .: is a directory"),
-    "restarts in a file": (
-        ["--config-file", "bad.yaml", "train.py"],
-        "--max-restarts -1 (--config-file bad.yaml)",
-    ),
+    "restarts in a file": (["--config-file", "bad.yaml", "train.py"], "-1 (--config-file bad.yaml)"),
 }
 
 

@@ -253,11 +253,8 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_s_cache_is_no_file_of_several() -> None:
-    written = {
-        "work/log.txt": False,
-        "outside/root/.cache/matplotlib/fontlist.json": False,
-        "work/model.pt": True,
-    }
+    cache = "outside/root/.cache/matplotlib/fontlist.json"
+    written = {"work/log.txt": False, cache: False, "work/model.pt": True}
     ranks = [RankTrace("finished", written=written)] * 2
     found = [difference.migrated for difference in files_of_several(ranks, text=True)]
     assert found == ["log.txt is written by ranks 0 and 1"]

@@ -126,7 +126,7 @@ PLANTED = {
     "batch_no_longer_divided": (("16 // world", "16"), ("batch", 1, 0)),
     "epoch_not_set": (("sampler.set_epoch(epoch)", "pass"), ("batch", 4, 0)),
     "dropout_alike": (("3 + rank", "3"), ("loss", 1, 1)),
-    "other_rank_that_says_more": (
+    "other_rank_says_more": (
         (SAVES, f"    if rank == 1: print('me too')\n{SAVES}"),
         ("printed line", None, 1),
     ),

@@ -218,15 +218,11 @@ def test_one_process_is_identical_and_two_are_equal(tmp_path: Path) -> None:
     assert 0 < both.largest["weights"] < 1e-4
 
 
+STEP = "    optimizer.step()"
 # Each planted mistake, and what must be reported for one and for two processes: (quantity, step).
 PLANTED = {
     "learning_rate_from_step_3": (
-        [
-            (
-                "    optimizer.step()",
-                "    if i == 32: optimizer.param_groups[0]['lr'] = 0.11\n    optimizer.step()",
-            )
-        ],
+        [(STEP, f"    if i == 32: optimizer.param_groups[0]['lr'] = 0.11\n{STEP}")],
         [("learning rate", 3), ("learning rate", 3)],
     ),
     "weights_touched_at_the_end": (
@@ -242,7 +238,7 @@ PLANTED = {
         [],  # the same mathematics, done twice: nothing that training can show
     ),
     "a_rank_that_drifts": (
-        [("    optimizer.step()", "    optimizer.step()\n    model[0].weight.data += 1e-6 * rank")],
+        [(STEP, f"{STEP}\n    model[0].weight.data += 1e-6 * rank")],
         [("ranks", 2)],
     ),
 }

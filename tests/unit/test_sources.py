@@ -36,21 +36,15 @@ TEXTS = {
     "cr": (b"x = 1\ry = 2\r", "x = 1\ny = 2\n"),
     "mixed": (b"x = 1\r\ny = 2\nz = 3\r", "x = 1\ny = 2\nz = 3\n"),
     "bom": (codecs.BOM_UTF8 + b"x = 1\r\n", "x = 1\n"),
-    "latin-1": (
-        "# -*- coding: latin-1 -*-\ns = 'é'\n".encode("latin-1"),
-        "# -*- coding: latin-1 -*-\ns = 'é'\n",
-    ),
-    "cookie-second-line": (
-        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n".encode("cp1252"),
-        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
-    ),
-    "euc-jp": (
-        b"# vim: set fileencoding=euc-jp :\ns = '\xa4\xa2'\n",
-        "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
-    ),
     "form-feed": (b"x = 1\n\x0c\ny = 2\n", "x = 1\n\x0c\ny = 2\n"),
     "only-python-line-ends": ("s = 'a\u2028b\x0bc\x85d'\n".encode(), "s = 'a\u2028b\x0bc\x85d'\n"),
 }
+ENCODED = {
+    "latin-1": "# -*- coding: latin-1 -*-\ns = 'é'\n",
+    "cp1252": "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
+    "euc-jp": "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
+}
+TEXTS |= {name: (text.encode(name), text) for name, text in ENCODED.items()}
 
 
 @pytest.mark.parametrize(("data", "text"), TEXTS.values(), ids=TEXTS)

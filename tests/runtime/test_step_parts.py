@@ -114,10 +114,9 @@ def _checkpointed(reentrant: bool, times: list[list[int]], plain: bool) -> list[
     accelerator = Accelerator(cpu=True)
     model = Deep()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    rank = accelerator.process_index
     for step, each in enumerate(times):
-        loss = _loss(
-            model, _batch(accelerator.process_index, step), each[accelerator.process_index], reentrant
-        )
+        loss = _loss(model, _batch(rank, step), each[rank], reentrant)
         loss.backward() if plain else accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()

@@ -182,9 +182,8 @@ def test_a_large_library_hides_no_loop(tmp_path: Path, imports: str, fit: str, i
     write(tmp_path, {"library/__init__.py": "", "library/many.py": f"{every}from loop import fit\n"})
     write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit=fit), "loop.py": HELPER})
     write(tmp_path, {"requirements.txt": ""})
-    assert changed(migrate(tmp_path / "train.py"), tmp_path) == (
-        {"train.py", "loop.py"} if is_found else set()
-    )
+    both = {"train.py", "loop.py"}
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == (both if is_found else set())
 
 
 def test_what_a_computed_name_may_mean_is_left_out_first(tmp_path: Path) -> None:

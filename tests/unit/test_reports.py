@@ -34,9 +34,8 @@ HOSTILE = "</script><script>document.title='hacked'</script>"
 
 def _file(name: str, before: str, after: str, *findings: Finding, reason: str = "because") -> Migrated:
     path = Path(name)
-    lines = [
-        n for n, (a, b) in enumerate(zip(before.split("\n"), after.split("\n"), strict=False), 1) if a != b
-    ]
+    pairs = zip(before.split("\n"), after.split("\n"), strict=False)
+    lines = [number for number, (old, new) in enumerate(pairs, 1) if old != new]
     changes = tuple(Change("CT101", line, reason, Confidence.REVIEW) for line in lines)
     roles = (RoleFact("net", "module", 1, f"`{HOSTILE}` in line 1"),)
     extras = {"batch size": "64 per process"}

@@ -95,9 +95,8 @@ def test_bad_text_says_where(tmp_path: Path, data: bytes, line: int, column: int
 
 
 def test_what_is_no_file_to_read_is_told_apart(tmp_path: Path) -> None:
-    missing, link, fifo, loop, big = (
-        tmp_path / f"{name}.py" for name in ("no", "link", "fifo", "loop", "big")
-    )
+    names = ("no.py", "link.py", "fifo.py", "loop.py", "big.py")
+    missing, link, fifo, loop, big = (tmp_path / name for name in names)
     link.symlink_to("gone.py")
     loop.symlink_to("loop.py")
     os.mkfifo(fifo)

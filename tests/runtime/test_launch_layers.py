@@ -216,9 +216,8 @@ def test_every_check_runs_on_every_process_whoever_starts_them(tmp_path: Path, l
     environ = os.environ | {"CROSSTRAIN_HOME": str(tmp_path), "ACCELERATE_USE_CPU": "1"}
     tasks: list[dict[str, str]] = [{}]
     if launcher == "srun":
-        environ |= {f"SLURM_{name}": value for name, value in SRUN.items()} | {
-            "MASTER_PORT": str(free_port())
-        }
+        environ |= {f"SLURM_{name}": value for name, value in SRUN.items()}
+        environ["MASTER_PORT"] = str(free_port())
         tasks = [{"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in ("0", "1")]
     command = [sys.executable, *STARTED_BY[launcher]]
     started = [

@@ -43,9 +43,7 @@ ALONE = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MA
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_a_script_that_nobody_launched_may_ask_for_a_group(
-    asked_before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_script_may_ask_for_a_group(asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For samplers and collectives of its own, also when something else has asked for the process before."""
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
@@ -57,14 +55,12 @@ def test_a_script_that_nobody_launched_may_ask_for_a_group(
     dist.all_reduce(total)
     assert total.item() == 1.0
     assert Accelerator(cpu=True).num_processes == 1
-    assert not any(
-        name in os.environ for name in ALONE
-    )  # by which a script finds out whether it was launched
+    assert not any(name in os.environ for name in ALONE)  # by which a script finds out about it
     PartialState._reset_state()
     assert not dist.is_initialized()
 
 
-def test_a_script_that_reads_the_launchers_variables_may_ask_for_them(
+def test_scripts_that_read_the_launchers_variables_may_ask_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (*ALONE, "MASTER_ADDR", "MASTER_PORT"):
@@ -113,9 +109,7 @@ def test_a_second_start_of_the_same_group_changes_nothing(world: int) -> None:
     said, *others = run_ranks(_again, world, calls)
     assert len(said) == 6
     assert all(line.startswith(f"init_process_group at {__file__}:") for line in said)
-    assert all(
-        line.endswith("changes nothing: Accelerator() has started this group already.") for line in said
-    )
+    assert all(one.endswith("changes nothing: Accelerator() has started this group already.") for one in said)
     assert others == [[]] * (world - 1)
 
 

@@ -114,10 +114,9 @@ def _checkpointed(reentrant: bool, times: list[list[int]], plain: bool) -> list[
     accelerator = Accelerator(cpu=True)
     model = Deep()
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    rank = accelerator.process_index
     for step, each in enumerate(times):
-        loss = _loss(
-            model, _batch(accelerator.process_index, step), each[accelerator.process_index], reentrant
-        )
+        loss = _loss(model, _batch(rank, step), each[rank], reentrant)
         loss.backward() if plain else accelerator.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
@@ -171,9 +170,7 @@ def _scripted(kind: str, precision: str) -> tuple[State, str]:
             accelerator.backward(out.square().mean())
             optimizer.step()
             optimizer.zero_grad()
-    return {name: value.clone() for name, value in accelerator.get_state_dict(model).items()}, str(
-        type(model)
-    )
+    return {name: one.clone() for name, one in accelerator.get_state_dict(model).items()}, str(type(model))
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])

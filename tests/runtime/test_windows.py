@@ -102,9 +102,7 @@ class Broken(Exception):
 @pytest.mark.parametrize("clears", [True, False])
 @pytest.mark.parametrize("precision", ["no", "fp16"])
 @on_ranks(1, 2)
-def test_a_window_that_failed_is_given_up(
-    precision: str, clears: bool, micro_batches: str, steps: str
-) -> None:
+def test_a_failed_window_is_given_up(precision: str, clears: bool, micro_batches: str, steps: str) -> None:
     """Its first micro-batch or its last may fail: the next one begins a new window, of two micro-batches.
 
     The gradient is the rank + 1 in every micro-batch (so 1.5 on average of two). "." is a micro-batch that goes well, "x"

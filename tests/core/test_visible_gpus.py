@@ -145,10 +145,10 @@ def test_a_function_that_chooses_the_gpu_runs_before_the_accelerator_is_made() -
 @pytest.mark.parametrize(
     ("use", "one"), [('writer.add_scalar("x", 1)', True), ("folder = writer.log_dir", False)]
 )
-def test_an_event_file_above_the_choice_of_a_gpu_is_the_first_process_s(use: str, one: bool) -> None:
+def test_an_event_file_above_the_choice_of_a_gpu_is_the_main_process_s(use: str, one: bool) -> None:
     made = "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter()\n\ndef choose"
     after = converted(CHOSEN.replace("def choose", made) + use)
-    assert ('SummaryWriter() if os.environ.get("RANK", "0") == "0" else None' in after) is one
+    assert ("SummaryWriter() if PartialState().is_main_process else None" in after) is one
 
 
 IN_A_GUARD = """import os

@@ -337,7 +337,7 @@ def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch
     monkeypatch.setattr(host_copies, "HOST", torch.device("meta"))  # what is on the CPU stands for a device's
     monkeypatch.setattr(devices, "PINNING", ("cpu",))
     monkeypatch.setattr(torch, "empty", buffer)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "any_device", lambda: True)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda *device: done.append(f"wait {device}"))
     with Calls(done):
         frozen = HostCopies().freeze(list(weights))

@@ -122,8 +122,8 @@ def pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.dev
         if (
             wanted is None
         ):  # the current one is the first until somebody has started the devices to choose another
-            index = torch.accelerator.current_device_index() if may_have_context() else 0
-            return torch.device(accelerator.type, index)
+            current = torch.accelerator.current_device_index() if may_have_context() else 0
+            return torch.device(accelerator.type, current)
         if wanted >= count:
             raise RuntimeError(
                 f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."

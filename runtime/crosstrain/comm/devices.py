@@ -119,9 +119,7 @@ def pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.dev
         )
     count = torch.accelerator.device_count()
     if place.world == 1 and "LOCAL_RANK" not in os.environ:
-        if (
-            wanted is None
-        ):  # the current one is the first until somebody has started the devices to choose another
+        if wanted is None:  # the first one, until something has started the devices to choose another
             current = torch.accelerator.current_device_index() if may_have_context() else 0
             return torch.device(accelerator.type, current)
         if wanted >= count:

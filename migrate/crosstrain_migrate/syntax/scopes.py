@@ -74,6 +74,7 @@ class ScopeTable:
         self.of_node: dict[ast.AST, Scope] = {tree: Scope(tree, None)}
         self.scopes: dict[ScopeNode, Scope] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
+        self._functions: dict[ast.AST, Function | None] = {}
         for module in modules_of(tree):
             self.of_node[module] = self.scopes[module] = Scope(module, None)
             if module is not tree:
@@ -158,11 +159,13 @@ class ScopeTable:
 
     def function_around(self, node: ast.AST) -> Function | None:
         """The innermost function with a name that `node` stands in."""
-        parents = self.parents  # asked ten thousand times a script: a generator takes three times as long
-        above = parents.get(node)
-        while above is not None and not isinstance(above, _NAMED_FUNCTIONS):
-            above = parents.get(above)
-        return above
+        if node not in self._functions:  # asked ten thousand times a script, mostly for neighbours
+            above = self.parents.get(node)
+            if above is None or isinstance(above, _NAMED_FUNCTIONS):
+                self._functions[node] = above
+            else:
+                self._functions[node] = self.function_around(above)
+        return self._functions[node]
 
     def is_whole_else(self, node: ast.AST) -> bool:
         """Whether a statement is an `if` that is the whole `else` of another one, as an `elif` is."""

@@ -66,7 +66,9 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
 def is_made_on_cpu(script: Script) -> bool:
     """Whether no code names a device: what the training computes with stays where it is made."""
     statements = (one for module in script.modules for one in module.body)
-    return not any(_OF_DEVICES.search(ast.unparse(one)) for one in statements)
+    return _OF_DEVICES.search(script.text) is None or not any(
+        _OF_DEVICES.search(ast.unparse(one)) for one in statements
+    )
 
 
 def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:

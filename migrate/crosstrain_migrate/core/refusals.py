@@ -183,7 +183,9 @@ def _own_ranks(script: Script) -> list[Finding]:
         runs = script.functions(script.last(target))
         if any(is_called_below(script, frame, one) for frame in joins for one in runs):
             reason = "the script starts its own processes, each with a rank of the group"
-            remedy = "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
+            remedy = (
+                "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
+            )
             return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
     return []
 

@@ -79,8 +79,12 @@ WORKERS = script(
 )
 
 
-@pytest.mark.parametrize(("join", "is_refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)])
-def test_processes_that_the_script_starts_itself_join_no_group_of_the_launcher(join: str, is_refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("join", "is_refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)]
+)
+def test_processes_that_the_script_starts_itself_join_no_group_of_the_launcher(
+    join: str, is_refused: bool
+) -> None:
     found = conversion(WORKERS.replace("{join}", join)).findings
     assert any(one.severity is Severity.REFUSED for one in found) is is_refused
 

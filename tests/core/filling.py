@@ -22,6 +22,13 @@ def filled(text: str) -> str:
     return _LINE.sub(lambda found: _lines(*found.groups()), text)
 
 
+def by_the_accelerator(text: str) -> str:
+    """The lines of a step as a conversion leaves them."""
+    return re.sub(
+        r"^( *)(.+)\.backward\(\)$", r"\1accelerator.backward(\2)", filled(text), flags=re.MULTILINE
+    )
+
+
 def _lines(indent: str, kind: str, loss: str) -> str:
     return "\n".join(indent + line for line in _meant(kind, loss))
 

@@ -3,7 +3,7 @@
 A case is `== name`, the lines of the function that trains, and `--` below what stands above that function, where something does;
 `?? part of a note` and `!! what comes out nowhere` as in `support.cases`. A mark says what becomes of a line: `+` is new, `-` goes,
 `*` is guarded by the main process, `.` is indented with the lines before it, `~` prints or saves by the accelerator. No mark:
-the line stays as it is.
+the line stays as it is, but for a `<step ...>` of `filling`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .filling import by_the_accelerator
 from .support import PRELUDE, Trap, check, converted
 
 GUARD = "if accelerator.is_main_process:"
@@ -88,7 +89,9 @@ def _after(lines: list[str]) -> list[str]:
             after.append(text[: len(text) - len(text.lstrip())] + GUARD)
         if mark == "~":
             text = re.sub(r"\b(?:torch\.)?(print|save)\(", r"accelerator.\1(", text, count=1)
-        if mark != "-":
+        if text.lstrip().startswith("<step"):
+            after += by_the_accelerator(text).splitlines()
+        elif mark != "-":
             after.append(f"    {text}" if mark in ("*", ".") else text)
     return after
 

@@ -63,10 +63,7 @@ other = open(os.path.join(args.data, "rows.txt")).read()
 == what is written in some of the training's steps is waited for where all read it
 for epoch in range(2):
     for step, (x, y) in enumerate(loader):
-        optimizer.zero_grad()
--         F.cross_entropy(model(x), y).backward()
-+         accelerator.backward(F.cross_entropy(model(x), y))
-        optimizer.step()
+        <step F.cross_entropy(model(x), y)>
         if step % 2 == 0:
 *             np.save("best.npy", [1])
 +             accelerator.wait_for_everyone()
@@ -91,11 +88,7 @@ name = "run%d" % len(os.listdir("runs"))
 for epoch in range(2):
     running = 0.0
     for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
--         loss.backward()
-+         accelerator.backward(loss)
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         running += loss.item()
 +     running = accelerator.reduce(running, "mean")
 *     torch.save(model.state_dict(), "model_%d_%.3f.pt" % (epoch, running / 3))
@@ -106,11 +99,7 @@ others = rows
 for epoch in range(2):
     running = 0.0
     for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
--         loss.backward()
-+         accelerator.backward(loss)
-        optimizer.step()
+        <step loss = F.cross_entropy(model(x), y)>
         running += loss.item()
     hits = 0
     with torch.no_grad():

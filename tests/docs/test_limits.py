@@ -47,11 +47,7 @@ def test_the_script_of_these_tests_is_converted() -> None:
     ("text", "code", "named"),
     [
         (script(imports="import horovod.torch as hvd", setup="hvd.init()"), "CT901", "Horovod"),
-        (
-            script(imports="import deepspeed", setup="model = deepspeed.initialize(model)"),
-            "CT901",
-            "DeepSpeed",
-        ),
+        (script(imports="import deepspeed", setup="m = deepspeed.initialize(model)"), "CT901", "DeepSpeed"),
         (script(**FSDP), "CT901", "`fsdp`"),
         (golden("tensor_parallel"), "CT901", "layers that communicate"),
         (golden("hogwild"), "CT901", "Hogwild"),

@@ -58,9 +58,7 @@ def test_the_task_of_vs_code_finds_every_finding(tmp_path: Path) -> None:
     assert all(match[pattern["message"]] for match in found)
     assert matcher["severity"] in ("error", "warning", "info")
     makeprg = re.search(r"makeprg=(.*)", _block("guides/editors.md", "vim"))
-    assert makeprg is not None and makeprg[1].replace("\\ ", " ") == task["command"], (
-        "vim runs another command"
-    )
+    assert makeprg and makeprg[1].replace("\\ ", " ") == task["command"], "vim runs another command"
 
 
 def test_the_configuration_can_be_read(tmp_path: Path) -> None:

@@ -76,8 +76,4 @@ def load(folder: Path) -> Case:
 
 def cases() -> list[Case]:
     """Every case of one file; trees (several files) are migrated together and come with that."""
-    return [
-        load(p)
-        for p in sorted(GOLDEN.iterdir())
-        if (p / "run.toml").is_file() and (p / "before.py").is_file()
-    ]
+    return [load(p.parent) for p in sorted(GOLDEN.glob("*/run.toml")) if p.with_name("before.py").is_file()]

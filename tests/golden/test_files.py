@@ -18,7 +18,7 @@ from .cases import Case, cases
 
 SAVES = re.compile(r"torch\.save|open\(|savefig|to_csv|np\.save")
 SAVING = [
-    c for c in cases() if c.expect == "converted" and SAVES.search(c.before.read_text(encoding="utf-8"))
+    c for c in cases() if c.expect == "converted" and SAVES.search(c.before.read_text("utf-8"))
 ]
 TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 # A dictionary that is resumed, files of DDP, a state alone.
@@ -29,10 +29,10 @@ LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 
 
 def run(
-    script: str, folder: str, arguments: tuple[str, ...], launched: bool, config: str = "{}"
+    script: str, folder: str, arguments: tuple[str, ...], launched: bool, config: str = ""
 ) -> list[str]:
     """Runs a script as `python script` would, in `folder`; the files in it that this process wrote."""
-    os.environ["CROSSTRAIN_CONFIG"] = config
+    os.environ["CROSSTRAIN_CONFIG"] = config or "{}"
     written: list[str] = []
 
     def note(event: str, given: tuple[Any, ...]) -> None:
@@ -82,8 +82,7 @@ GPUS_ONLY = "--multiprocessing-distributed"  # one process for each GPU: none wh
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name not in SHORT)) for c in SAVING],
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name not in SHORT)) for c in SAVING]
 )
 def test_leaves_the_same_files(case: Case, tmp_path: Path) -> None:
     before, after = tmp_path.resolve() / "before", tmp_path.resolve() / "after"
@@ -91,7 +90,7 @@ def test_leaves_the_same_files(case: Case, tmp_path: Path) -> None:
     after.mkdir()
     alone = tuple(argument for argument in case.args if argument != GPUS_ONLY)
     run_ranks(run, 1, str(case.before), str(before), alone, False)
-    config = SHARED if case.name in BY_STEP else "{}"
+    config = SHARED if case.name in BY_STEP else ""
     by_rank = run_ranks(run, 2, str(case.after), str(after), case.args, True, config)
     assert files(after) == files(before)
     assert by_rank[1] == [], "a second process wrote files"

@@ -49,9 +49,7 @@ if __name__ == "__main__":
 
 
 def test_what_one_process_prepared_is_trained_by_several() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=300
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     fresh, alone, again, after_prepare, one_more = json.loads(done.stdout.splitlines()[-1])
     assert fresh[:2] == [2, 2]

@@ -59,11 +59,7 @@ LAUNCHED = "(model, optimizer, train_loader))"
 CHOICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
 UNPLACED = START.replace(CHOICE, "").replace('print("training on", device)\n', "")
 INNER = (
-    (MODEL + LOOP)
-    .replace("# %%\n", "")
-    .replace("\n", "\n    ")
-    .replace("in train_loader", "in loader")
-    .rstrip()
+    (MODEL + LOOP).replace("# %%\n", "").replace("\n", "\n    ").replace("train_loader", "loader").rstrip()
 )
 MAIN = f"# %%\ndef main():\n    {CHOICE}    loader = DataLoader(train_set, batch_size=10)\n    {INNER}\n"
 

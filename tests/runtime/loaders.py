@@ -43,11 +43,9 @@ def walked(raw: DataLoader[Any], case: Case, skip: int, **plan: Any) -> tuple[li
     loader = prepare(raw, split_batches=case.split, even_batches=case.even, **plan)
     if skip:
         loader = skip_first_batches(loader, skip)
-    batches = [
-        (b.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader) for b in loader
-    ]
+    seen = [(b.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader) for b in loader]
     assert ACTIVE.current is None
-    return batches, len(loader) if hasattr(raw.dataset, "__len__") else None
+    return seen, len(loader) if hasattr(raw.dataset, "__len__") else None
 
 
 def check(found: tuple[list[Any], int | None], share: list[tuple[list[int], int]], where: Any) -> None:

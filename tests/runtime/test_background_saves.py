@@ -50,9 +50,7 @@ def hold_back(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
 # -- the moment of the call ---------------------------------------------------------------------------
 
 
-def test_the_training_goes_on_while_its_state_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_training_goes_on_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator, model = small_training(tmp_path)
     held = Held()
     held.value = 7
@@ -136,11 +134,8 @@ def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_pa
 
     contents.state_files.save_beside_training = fails
     where = Path(accelerator.save_state(blocking=False))
-    calls = {
-        "save": accelerator.save_state,
-        "load": lambda: accelerator.load_state(where),
-        "end": accelerator.end_training,
-    }
+    load = lambda: accelerator.load_state(where)  # noqa: E731
+    calls = {"save": accelerator.save_state, "load": load, "end": accelerator.end_training}
     with pytest.raises(OSError, match="the disk is gone"):
         calls[ask]()
     assert not where.exists() and not beside(where).exists()
@@ -165,9 +160,7 @@ if "raise" in sys.argv:
 
 def run_script(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, str(folder), *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=WITHIN, check=False, env=os.environ
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, env=os.environ)
 
 
 @pytest.mark.parametrize("words", [(), ("raise",)])

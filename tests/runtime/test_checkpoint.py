@@ -31,9 +31,7 @@ class Training:
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=200)
         # The ranks come from a fork server, and would start their workers by one: seconds for each.
         start = "fork" if workers else None
-        loader = DataLoader(
-            Noisy(22), batch_size=2, shuffle=True, num_workers=workers, multiprocessing_context=start
-        )
+        loader = DataLoader(Noisy(22), 2, shuffle=True, num_workers=workers, multiprocessing_context=start)
         self.net, self.optimizer, self.scheduler, self.loader = self.accelerator.prepare(
             net, optimizer, scheduler, loader
         )
@@ -275,9 +273,7 @@ def test_an_error_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
             raise OSError("disk full")
 
     accelerator.register_save_state_pre_hook(fail)
-    said = (
-        "the checkpoint failed on rank 1: OSError: disk full" if accelerator.is_main_process else "disk full"
-    )
-    with pytest.raises((OSError, RuntimeError), match=f"^{said}$"):
+    said = "the checkpoint failed on rank 1: OSError: " if accelerator.is_main_process else ""
+    with pytest.raises((OSError, RuntimeError), match=f"^{said}disk full$"):
         accelerator.save_state(where)
     assert not where.exists()

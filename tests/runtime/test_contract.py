@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from crosstrain import (
-    Accelerator,
-    load_checkpoint_in_model,
-)
+from crosstrain import Accelerator, load_checkpoint_in_model
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
 from safetensors.torch import save_file
 from torch import Tensor, nn

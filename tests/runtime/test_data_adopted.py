@@ -131,9 +131,7 @@ def _misfit(replicas: int | None, rank: int | None) -> None:
         (None, None, "no error"),
     ],
 )
-def test_a_sampler_for_another_process_is_an_error_on_all(
-    replicas: int | None, rank: int | None, named: str
-) -> None:
+def test_a_sampler_for_another_process_is_refused(replicas: int | None, rank: int | None, named: str) -> None:
     messages = errors_of(_misfit, 2, replicas, rank)
     assert all(named in message for message in messages) and len(set(messages)) == 1
 

@@ -98,9 +98,7 @@ LOADERS: dict[str, Make] = {
     "eager": lambda: DataLoader(range(12), batch_sampler=Eager()),
     "batch sampler": lambda: DataLoader(range(12), batch_sampler=BatchSampler(_shuffled(), 4, False)),
     "workers": lambda: DataLoader(range(12), batch_size=4, shuffle=True, **_fork()),
-    "persistent": lambda: DataLoader(
-        range(12), batch_size=4, shuffle=True, persistent_workers=True, **_fork()
-    ),
+    "persistent": lambda: DataLoader(range(12), 4, shuffle=True, persistent_workers=True, **_fork()),
     "stream": lambda: DataLoader(Shuffled(), batch_size=4),
 }
 

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    Sampler,
-    SubsetRandomSampler,
-    random_split,
-)
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, SubsetRandomSampler, random_split
 
 from tests.runtime.data_reference import Case, expected, grid
 from tests.runtime.loaders import ACTIVE, check, prepare, walked
@@ -31,9 +24,7 @@ def _order(case: Case, shuffle: bool) -> list[int]:
     if not case.n:
         return []
     generator = torch.Generator().manual_seed(case.n)
-    return next(
-        iter(DataLoader(range(case.n), batch_size=case.n, shuffle=shuffle, generator=generator))
-    ).tolist()
+    return next(iter(DataLoader(range(case.n), case.n, shuffle=shuffle, generator=generator))).tolist()
 
 
 def _run_grid(world: int) -> list[Any]:
@@ -152,9 +143,7 @@ def test_an_order_from_a_hidden_source_is_an_error() -> None:
 
 def _seedable(data_seed: int | None) -> list[list[int]]:
     torch.manual_seed(this_rank().rank)
-    loader = prepare(
-        DataLoader(range(8), batch_size=4, shuffle=True), use_seedable_sampler=True, data_seed=data_seed
-    )
+    loader = prepare(DataLoader(range(8), 4, shuffle=True), use_seedable_sampler=True, data_seed=data_seed)
     passes = [next(iter(loader)).tolist() for _ in range(2)]
     loader.set_epoch(1)
     return [*passes, next(iter(loader)).tolist()]

@@ -21,16 +21,8 @@ from tests.support.ranks import run_ranks
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(0, 12),
-    batch=st.integers(1, 4),
-    skip=st.integers(0, 6),
-    drop=st.booleans(),
-    shuffle=st.booleans(),
-)
-def test_skipping_gives_the_rest_of_the_same_order(
-    n: int, batch: int, skip: int, drop: bool, shuffle: bool
-) -> None:
+@given(st.integers(0, 12), st.integers(1, 4), st.integers(0, 6), st.booleans(), st.booleans())
+def test_skipping_gives_the_rest_in_order(n: int, batch: int, skip: int, drop: bool, shuffle: bool) -> None:
     """Peer bug 5: lengths, the last batch and the counts after `skip_first_batches`."""
     sampler = RandomSampler(range(n), generator=torch.Generator()) if shuffle and n else None
 
@@ -78,9 +70,7 @@ def test_resume_is_exact(name: str, save_at: int) -> None:
 
 def persistent(generator: bool = False) -> DataLoader[Any]:
     own = torch.Generator().manual_seed(3) if generator else None
-    return DataLoader(
-        range(10), batch_size=3, shuffle=True, generator=own, num_workers=1, persistent_workers=True
-    )
+    return DataLoader(range(10), 3, shuffle=True, generator=own, num_workers=1, persistent_workers=True)
 
 
 @pytest.mark.parametrize(("save_at", "generator"), [(2, False), (4, False), (6, False), (6, True), (8, True)])

@@ -277,10 +277,7 @@ def test_bad_input_is_an_error_on_all_or_passes_through() -> None:
     assert "RuntimeError" in f"{zero}{one}"
     assert run_ranks(_bad, 2, "structure") == [(1, ""), (1, "")]
     (taken, said), nothing = run_ranks(_bad, 2, "opaque")
-    assert (
-        "crosstrain: every process trains on the same data: the batches of `given[what]` (test_dealt.py:"
-        in said
-    )
+    assert "every process trains on the same data: the batches of `given[what]` (test_dealt.py:" in said
     assert (taken, nothing) == (2, (2, ""))
 
 

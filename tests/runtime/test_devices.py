@@ -146,14 +146,30 @@ def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -
         Accelerator(device=3)
 
 
+def test_a_script_may_choose_its_gpu_when_the_run_has_started(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`CUDA_VISIBLE_DEVICES` counts until CUDA has started, and nothing has started it."""
+    for name in ("torch.cuda.is_available", "torch.accelerator.current_device_index", "torch.cuda.init"):
+        monkeypatch.setattr(name, lambda: pytest.fail("CUDA is started"))
+    assert str(PartialState().device) == "cuda:0"
+    assert str(Accelerator().device) == "cuda:0"
+
+
+def test_a_script_may_hide_all_gpus_before_its_accelerator(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(PartialState().device) == "cuda:0"
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
+    assert str(Accelerator().device) == "cpu"
+
+
 def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:
     with pytest.raises(RuntimeError, match="device 4 was asked for: there are 4 of type 'cuda'"):
         Accelerator(device=4)
 
 
-def test_a_launched_process_keeps_its_own_device(
-    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launched_process_keeps_its_device(four_gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert str(Accelerator(device=1).device) == "cuda:0"  # the rank of the launcher's only process
     assert 1 not in four_gpus
@@ -164,9 +180,7 @@ PLACE = Place(1, 2, 1, 2, "localhost", 29500)
 
 def test_two_processes_on_one_device_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: Any, **__: Any) -> None:
-        raise dist.DistBackendError(
-            "NCCL: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
-        )
+        raise dist.DistBackendError("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000")
 
     monkeypatch.setattr(dist, "init_process_group", refuses)
     with pytest.raises(RuntimeError, match="two processes of this machine use cuda:0"):
@@ -323,7 +337,7 @@ def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch
     monkeypatch.setattr(host_copies, "HOST", torch.device("meta"))  # what is on the CPU stands for a device's
     monkeypatch.setattr(devices, "PINNING", ("cpu",))
     monkeypatch.setattr(torch, "empty", buffer)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "any_device", lambda: True)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda *device: done.append(f"wait {device}"))
     with Calls(done):
         frozen = HostCopies().freeze(list(weights))
@@ -335,17 +349,8 @@ def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch
 
 
 # `getNcclDataType` in torch's ProcessGroupNCCL knows these, dense.
-NCCLS = {
-    torch.int8,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.bool,
-}
+DENSE = "int8 uint8 int32 int64 float16 bfloat16 float32 float64 bool"
+NCCLS = {getattr(torch, name) for name in DENSE.split()}
 LARGE = 2**16  # elements: too many for a frame
 KINDS = [torch.int16, torch.complex64, torch.uint16, torch.bfloat16, torch.bool, torch.float32]
 
@@ -362,9 +367,7 @@ def _refusing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _values(kind: torch.dtype, rank: int) -> Tensor:
     values = torch.arange(LARGE) % 97 + rank
-    return (
-        values.to(kind) if kind.is_complex else (values * (values % 2 if kind is torch.bool else 1)).to(kind)
-    )
+    return (values * (values % 2) if kind is torch.bool else values).to(kind)
 
 
 @on_ranks(2)
@@ -405,9 +408,7 @@ def _sparse(by_host: bool) -> list[Any]:
 
 
 def test_sparse_gradients_go_by_the_hosts_where_the_devices_cannot_add_them() -> None:
-    alone, plain, others = (
-        run_ranks(_sparse, world, by_host) for world, by_host in ((1, False), (2, False), (2, True))
-    )
+    alone, plain, others = (run_ranks(_sparse, *how) for how in ((1, False), (2, False), (2, True)))
     for value, whole in zip(plain[0][1:], alone[0][1:], strict=True):
         torch.testing.assert_close(value, whole)
     assert [rank[0] for rank in plain + others] == [False, False, True, True]

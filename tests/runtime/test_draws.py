@@ -250,9 +250,7 @@ def _cached(folder: str, in_pass: bool) -> float:
 
 
 @pytest.mark.parametrize("in_pass", [False, True])
-def test_what_the_main_process_draws_alone_counts_for_all_outside_of_passes(
-    tmp_path: Path, in_pass: bool
-) -> None:
+def test_what_rank_0_draws_alone_counts_for_all_outside_of_passes(tmp_path: Path, in_pass: bool) -> None:
     first, second = run_ranks(_cached, 2, str(tmp_path), in_pass)
     assert (first == second) is not in_pass
 

@@ -85,9 +85,7 @@ class Confusion:
         self.accuracy = np.diag(self.matrix).sum() / self.matrix.sum()
 
 
-def evaluate(
-    batches: Any, start: int = 0, merge: Callable[..., Any] = lambda *values, **_: values
-) -> list[Any]:
+def evaluate(batches: Any, start: int = 0, merge: Any = lambda *values, **_: values) -> list[Any]:
     """A loop that accumulates in all the ways scripts do; ``merge`` makes the values those of all processes."""
     total, correct, loss, largest = 0, 0, 0.0, None
     squares: Any = 0

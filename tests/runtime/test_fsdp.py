@@ -117,9 +117,7 @@ def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
     ],
     ids=["blocks", "used optimizer", "by size", "accumulation"],
 )
-def test_sharded_equals_one_process(
-    world: int, options: dict[str, Any], steps_before: int, more: dict[str, Any]
-) -> None:
+def test_sharded_equals_one_process(world: int, options: Any, steps_before: int, more: Any) -> None:
     (alone,) = run_ranks(_train, 1, options, steps_before, "", "", more)
     ranks = run_ranks(_train, world, options, steps_before, "", "", more)
     assert alone["type"] == DistributedType.NO

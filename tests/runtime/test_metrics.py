@@ -38,9 +38,7 @@ def test_every_sample_once_and_in_order(mode: dict[str, Any]) -> None:
     for n, size, skip in itertools.product((1, 2, 5, 8, 9, 12, 13), (1, 2, 3, 4, 6), (0, 1)):
         if split and even != "weighted" and size % world:
             continue
-        if (
-            even is False and -(-n // size) % world
-        ):  # a rank has no batch: that step's collectives are the user's
+        if even is False and -(-n // size) % world:  # a rank has no batch: its collectives are the user's
             continue
         loader = skip_first_batches(accelerator.prepare(DataLoader(torch.arange(n), batch_size=size)), skip)
         rows: list[int] = []
@@ -92,11 +90,8 @@ def test_what_is_no_tensor_becomes_one_list() -> None:
         seen[1] += accelerator.gather_for_metrics(x.numpy())
         for part in accelerator.gather_for_metrics({"x": x, "names": names}):
             seen[2] += zip(part["x"].tolist(), part["names"], strict=True)
-    assert seen == [
-        [row["name"] for row in rows],
-        [row["x"] for row in rows],
-        [(row["x"], row["name"]) for row in rows],
-    ]
+    pairs = [(row["x"], row["name"]) for row in rows]
+    assert seen == [[name for _, name in pairs], [x for x, _ in pairs], pairs]
 
 
 @on_ranks(2)

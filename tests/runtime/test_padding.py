@@ -6,10 +6,8 @@ import pytest
 from crosstrain import Accelerator
 from crosstrain.utils import pad_collate
 
-SAMPLES = [
-    {"input_ids": [5, 6, 7], "labels": [1, 2, 3], "weight": 0.5},
-    {"input_ids": [8], "labels": [4], "weight": 1.5},
-]
+SHORT = {"input_ids": [8], "labels": [4], "weight": 1.5}
+SAMPLES = [{"input_ids": [5, 6, 7], "labels": [1, 2, 3], "weight": 0.5}, SHORT]
 FIELDS = ["input_ids", "attention_mask", "labels"]
 
 

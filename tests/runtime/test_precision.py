@@ -91,13 +91,8 @@ def test_a_skipped_step_is_known_and_the_scheduler_waits() -> None:
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-        seen.append(
-            (
-                accelerator.optimizer_step_was_skipped,
-                model.weight.item() == before,
-                scheduler.get_last_lr()[0],
-            )
-        )
+        skipped = accelerator.optimizer_step_was_skipped
+        seen.append((skipped, model.weight.item() == before, scheduler.get_last_lr()[0]))
         if factor == 1.0:
             assert norm.item() == pytest.approx(1.0)
     assert seen == [(False, False, 0.25), (True, True, 0.25), (False, False, 0.125), (False, False, 0.0625)]

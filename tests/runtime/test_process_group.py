@@ -43,9 +43,7 @@ ALONE = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MA
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_a_script_that_nobody_launched_may_ask_for_a_group(
-    asked_before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_script_may_ask_for_a_group(asked_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For samplers and collectives of its own, also when something else has asked for the process before."""
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
@@ -57,14 +55,12 @@ def test_a_script_that_nobody_launched_may_ask_for_a_group(
     dist.all_reduce(total)
     assert total.item() == 1.0
     assert Accelerator(cpu=True).num_processes == 1
-    assert not any(
-        name in os.environ for name in ALONE
-    )  # by which a script finds out whether it was launched
+    assert not any(name in os.environ for name in ALONE)  # by which a script finds out about it
     PartialState._reset_state()
     assert not dist.is_initialized()
 
 
-def test_a_script_that_reads_the_launchers_variables_may_ask_for_them(
+def test_scripts_that_read_the_launchers_variables_may_ask_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in (*ALONE, "MASTER_ADDR", "MASTER_PORT"):
@@ -113,9 +109,7 @@ def test_a_second_start_of_the_same_group_changes_nothing(world: int) -> None:
     said, *others = run_ranks(_again, world, calls)
     assert len(said) == 6
     assert all(line.startswith(f"init_process_group at {__file__}:") for line in said)
-    assert all(
-        line.endswith("changes nothing: Accelerator() has started this group already.") for line in said
-    )
+    assert all(one.endswith("changes nothing: Accelerator() has started this group already.") for one in said)
     assert others == [[]] * (world - 1)
 
 
@@ -157,7 +151,8 @@ if "gather" in sys.argv:
 """
 
 
-def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
+def by_hand(world: int, script: str, *arguments: str) -> list[tuple[int, str, str]]:
+    """The exit code, output and errors of each process of a script, started as launchers do."""
     port = str(free_port())
     ranks = []
     for rank in range(world):
@@ -165,7 +160,7 @@ def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
         env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
         ranks.append(
             subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, *arguments],
+                [sys.executable, "-c", script, *arguments],
                 env=env | {"LOCAL_WORLD_SIZE": str(world)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -179,10 +174,10 @@ def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("arguments", [(), ("end", "state"), ("own", "end")])
 def test_the_scripts_own_end_of_the_group_breaks_no_later_end(world: int, arguments: tuple[str, ...]) -> None:
-    assert _run(world, *arguments) == [(0, "", "")] * world
+    assert by_hand(world, SCRIPT, *arguments) == [(0, "", "")] * world
 
 
 def test_what_needs_the_group_after_the_scripts_own_end_says_so() -> None:
-    for code, output, _ in _run(2, "gather"):
+    for code, output, _ in by_hand(2, SCRIPT, "gather"):
         assert code == 0
         assert output.startswith("this process has left its group")

@@ -55,9 +55,7 @@ def _by_the_guide(load: str | None, folder: str | None, own_generator: bool, nam
 @pytest.mark.parametrize("named", ["skip", "set_epoch"])
 @pytest.mark.parametrize("own_generator", [False, True])
 @pytest.mark.parametrize("world", [1, 2])
-def test_every_step_resumes_exactly_by_arithmetic(
-    world: int, own_generator: bool, named: str, tmp_path: Path
-) -> None:
+def test_every_step_resumes_exactly(world: int, own_generator: bool, named: str, tmp_path: Path) -> None:
     """Also behind the last batch of an epoch, where the arithmetic says: the next epoch, from its start."""
     whole = run_ranks(_by_the_guide, world, None, str(tmp_path), own_generator, named)
     epoch = -(-ROWS // (3 * world))
@@ -140,17 +138,14 @@ def write(training: Training, folder: Path, safe: bool, ranks: int = 1) -> None:
 
 
 def _continue(folder: str) -> tuple[list[torch.Tensor], float, int, int, list[float]]:
-    accelerator = Accelerator(
-        cpu=True, project_config=ProjectConfiguration(folder, automatic_checkpoint_naming=True)
-    )
+    config = ProjectConfiguration(folder, automatic_checkpoint_naming=True)
+    accelerator = Accelerator(cpu=True, project_config=config)
     training = Training()
     every = [*training.models, *training.optimizers, training.scheduler, training.loader]
     accelerator.prepare(*every)
     accelerator.register_for_checkpointing(training.count)
     accelerator.step_scheduler_with_optimizer = False
-    with pytest.warns(
-        UserWarning, match=r"loader.bin is not in the checkpoint: the order of the loader over"
-    ):
+    with pytest.warns(UserWarning, match=r"loader.bin is not in the checkpoint: the order of the loader"):
         accelerator.load_state()
     drawn = [float(np.random.rand()), random.random()]
     if accelerator.num_processes == 1:

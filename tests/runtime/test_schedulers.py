@@ -293,7 +293,7 @@ def _optimizer(kind: str) -> Optimizer:
 def _seen(optimizer: Optimizer, scheduler: Any) -> dict[str, Any]:
     kept = {name: value for name, value in vars(scheduler).items() if isinstance(value, (int, float, list))}
     groups = [
-        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+        {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
     ]
     hidden = ("lr_lambdas", "_schedulers", "_is_initial")
     return {

@@ -160,9 +160,7 @@ def _saved_by_rank_0(path: Path, started_by: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize("started_by", ["nobody", "a shared module"])
-def test_an_accelerator_in_a_helper_that_one_rank_calls_waits_for_nobody(
-    tmp_path: Path, started_by: str
-) -> None:
+def test_an_accelerator_in_a_helper_of_one_rank_waits_for_nobody(tmp_path: Path, started_by: str) -> None:
     zero, one = run_ranks(_saved_by_rank_0, 2, tmp_path / "weights.pt", started_by)
     assert zero[0] != one[0]  # the script's own seeds
     assert zero[1:] == one[1:] == (0.5, 0.5)

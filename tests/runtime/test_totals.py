@@ -107,9 +107,7 @@ CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]
 CASES += [(_twice, "all_reduce", True), (_gathered_in_a_loop,), (_gathered_twice,)]
 
 
-@pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: " ".join(str(one) for one in case[1:]) or case[0].__name__
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case[1:])) or case[0].__name__)
 def test_what_was_reduced_is_not_reduced_again(case: tuple[Any, ...]) -> None:
     """accelerate: the author's all_reduce over the global value counts every process twice, without a word."""
     for text in errors_of(case[0], 2, *case[1:]):

@@ -13,10 +13,7 @@ from unittest.mock import MagicMock, call
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.tracking import (
-    LOGGER_TYPE_TO_CLASS,
-    registry,
-)
+from crosstrain.tracking import LOGGER_TYPE_TO_CLASS, registry
 from crosstrain.utils import LoggerType
 
 from tests.support.ranks import run_ranks
@@ -126,9 +123,7 @@ RECORDS = {  # how each library is told of the loss
 
 
 @pytest.mark.parametrize(("library", "record"), RECORDS.items(), indirect=["library"], ids=RECORDS)
-def test_each_library_gets_the_configuration_and_the_numbers(
-    library: MagicMock, record: Any, tmp_path: Path
-) -> None:
+def test_each_library_gets_configuration_and_numbers(library: MagicMock, record: Any, tmp_path: Path) -> None:
     run = _log(library.__spec__.name, tmp_path, {"loss": torch.tensor(0.5)})
     assert record in run.mock_calls
     assert str(HYPER) in str(library.mock_calls)

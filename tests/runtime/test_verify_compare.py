@@ -93,9 +93,7 @@ def test_numbers_that_no_run_repeats_are_left_out_wherever_the_words_are_the_sam
         assert not same_line(ours[0], "step 2: loss 0.5000, 0.01 s", exactness, 1, places)
         assert same_line(ours[2], "at 2026-01-02 00:00:00 acc 3", exactness, 1, places)
         assert not same_line(ours[2], "at 2026-01-01 10:00:59 acc 4", exactness, 1, places)
-        assert same_line("Total time: 0:00:00", "Total time: 0:00:01", exactness, 1), (
-            "no run has shown it yet"
-        )
+        assert same_line("Total time: 0:00:00", "Total time: 0:00:01", exactness, 1), "no run has shown it"
     assert not same_line(ours[1], again[1], EXACT, 1)
 
 
@@ -144,9 +142,7 @@ ONE, MOVED = trace([1.0]), trace([1.0], [1.0001, 2.0])
         (ONE, trace([1.0], [math.nan, 2.0]), "weights"),
     ],
 )
-def test_losses_and_weights_of_two_processes(
-    original: RankTrace, migrated: RankTrace, quantity: str | None
-) -> None:
+def test_losses_and_weights_of_two(original: RankTrace, migrated: RankTrace, quantity: str | None) -> None:
     difference = compare(original, [migrated] * 2).difference
     assert (difference.quantity if difference else None) == quantity
     assert quantity != "weights" or "fc.weight" in str(difference)
@@ -257,11 +253,8 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_s_cache_is_no_file_of_several() -> None:
-    written = {
-        "work/log.txt": False,
-        "outside/root/.cache/matplotlib/fontlist.json": False,
-        "work/model.pt": True,
-    }
+    cache = "outside/root/.cache/matplotlib/fontlist.json"
+    written = {"work/log.txt": False, cache: False, "work/model.pt": True}
     ranks = [RankTrace("finished", written=written)] * 2
     found = [difference.migrated for difference in files_of_several(ranks, text=True)]
     assert found == ["log.txt is written by ranks 0 and 1"]

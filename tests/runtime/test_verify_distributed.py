@@ -126,7 +126,7 @@ PLANTED = {
     "batch_no_longer_divided": (("16 // world", "16"), ("batch", 1, 0)),
     "epoch_not_set": (("sampler.set_epoch(epoch)", "pass"), ("batch", 4, 0)),
     "dropout_alike": (("3 + rank", "3"), ("loss", 1, 1)),
-    "other_rank_that_says_more": (
+    "other_rank_says_more": (
         (SAVES, f"    if rank == 1: print('me too')\n{SAVES}"),
         ("printed line", None, 1),
     ),
@@ -151,9 +151,7 @@ def test_planted_mistake_is_named_with_its_rank(tmp_path: Path, name: str) -> No
     ("said", "first", "same"),
     [(("a", "b"), True, True), (("a",), True, False), (("b",), False, True), (("a", "c"), False, False)],
 )
-def test_rank_0_says_every_line_and_no_rank_another_one(
-    said: tuple[str, ...], first: bool, same: bool
-) -> None:
+def test_rank_0_says_every_line_and_no_rank_another(said: tuple[str, ...], first: bool, same: bool) -> None:
     original, result = (RankTrace("finished", lines=lines) for lines in (("a", "b"), said))
     assert (compare_rank(original, result, (), 0.0, None, first=first).difference is None) is same
 

@@ -125,16 +125,10 @@ print(scaler.get_scale())
     [
         ("torch.cuda.amp.GradScaler()", "torch.cuda.amp.autocast()", "float16"),
         ("torch.amp.GradScaler('cuda')", "torch.autocast('cuda')", "float16"),
-        (
-            "torch.amp.GradScaler(enabled=False)",
-            "torch.autocast(device_type='cuda', dtype=torch.bfloat16)",
-            "bfloat16",
-        ),
+        ("torch.amp.GradScaler(enabled=False)", "torch.autocast('cuda', dtype=torch.bfloat16)", "bfloat16"),
     ],
 )
-def test_mixed_precision_of_a_gpu_is_that_of_the_cpu(
-    tmp_path: Path, scaler: str, autocast: str, dtype: str
-) -> None:
+def test_mixed_precision_of_gpus_is_the_cpus(tmp_path: Path, scaler: str, autocast: str, dtype: str) -> None:
     script = START + AMP.format(scaler=scaler, autocast=autocast, dtype=dtype)
     enabled = dtype == "float16"
     plain = START + AMP.format(

@@ -15,12 +15,12 @@ from crosstrain_verify.running.client import clean_environment
 from tests.runtime.verify_scripts import DISTRIBUTED, PLAIN, changed, differences, run, verdicts
 from tests.support.processes import remaining
 
+STEP = "    optimizer.step()"
+
 
 def test_steps_end_the_runs_early(tmp_path: Path) -> None:
     """A difference after the steps asked for is not seen, and the line after the last step is."""
-    late = changed(
-        DISTRIBUTED, ("    optimizer.step()", "    optimizer.step(); rank == 0 and i >= 48 and print(i)")
-    )
+    late = changed(DISTRIBUTED, (STEP, f"{STEP}; rank == 0 and i >= 48 and print(i)"))
     assert differences(run(tmp_path, late, steps=3)) == []
     report = run(tmp_path, late, steps=4)
     assert differences(report) == [("printed line", None)] * 2
@@ -28,8 +28,8 @@ def test_steps_end_the_runs_early(tmp_path: Path) -> None:
 
 
 def test_crash_on_rank_1_is_shown_with_its_traceback(tmp_path: Path) -> None:
-    crash = "    if rank == 1 and i == 32: raise ValueError('boom')\n    optimizer.step()"
-    report = run(tmp_path, changed(DISTRIBUTED, ("    optimizer.step()", crash)))
+    crash = f"    if rank == 1 and i == 32: raise ValueError('boom')\n{STEP}"
+    report = run(tmp_path, changed(DISTRIBUTED, (STEP, crash)))
     assert verdicts(report) == ["identical", "failed"]
     error = report.runs[1].error
     assert error.startswith("rank 1 of 2:\nTraceback (most recent call last):\n  File ")
@@ -128,9 +128,8 @@ def test_tracing_changes_no_bit(tmp_path: Path) -> None:
     seeded = "import random, numpy, torch\nrandom.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
     script = seeded + MANY_PATHS
     options: dict[str, object] = {"processes": [1], "args": [str(tmp_path / "traced.pt")]}
-    assert verdicts(run(tmp_path, MANY_PATHS, original=MANY_PATHS, **options)) == [
-        "identical"
-    ]  # seeds nothing
+    unseeded = run(tmp_path, MANY_PATHS, original=MANY_PATHS, **options)
+    assert verdicts(unseeded) == ["identical"]
     report = run(tmp_path, script, original=script, confined=False, **options)
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 10
@@ -159,9 +158,8 @@ def test_script_runs_as_main_with_its_folder_arguments_and_exit_handlers(tmp_pat
     difference = report.runs[0].difference
     assert difference is not None
     assert difference.migrated == repr("__main__ from helper ['a', '-b'] after.py []")
-    report = run(
-        tmp_path, PLAIN + script.replace("print(__name__", "(__name__"), original=PLAIN, processes=[1]
-    )
+    silent = script.replace("print(__name__", "(__name__")
+    report = run(tmp_path, PLAIN + silent, original=PLAIN, processes=[1])
     assert report.runs[0].difference is not None
     assert report.runs[0].difference.migrated == repr("bye True")
 
@@ -178,11 +176,9 @@ def test_folder_is_copied_for_every_run_and_never_written(tmp_path: Path) -> Non
         "pathlib.Path(__file__).with_name('beside').write_text('x')\nprint(pathlib.Path().resolve())\n"
     )
     read = "(96, 10) * float(open('data/scale.txt').read()) + float(open('big/shift.txt').read())"
-    script = "import pathlib\n" + changed(PLAIN, ("(96, 10)", read))
+    script = "import pathlib\n" + changed(PLAIN, ("(96, 10)", read)) + extra
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    report = run(
-        project, script + extra, original=script + extra, processes=[1], folder=project, links=["big"]
-    )
+    report = run(project, script, original=script, processes=[1], folder=project, links=["big"])
     assert verdicts(report) == ["identical"], report
     after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     del after[project / "before.py"], after[project / "after.py"]
@@ -221,12 +217,7 @@ def test_one_process_is_identical_and_two_are_equal(tmp_path: Path) -> None:
 # Each planted mistake, and what must be reported for one and for two processes: (quantity, step).
 PLANTED = {
     "learning_rate_from_step_3": (
-        [
-            (
-                "    optimizer.step()",
-                "    if i == 32: optimizer.param_groups[0]['lr'] = 0.11\n    optimizer.step()",
-            )
-        ],
+        [(STEP, f"    if i == 32: optimizer.param_groups[0]['lr'] = 0.11\n{STEP}")],
         [("learning rate", 3), ("learning rate", 3)],
     ),
     "weights_touched_at_the_end": (
@@ -242,7 +233,7 @@ PLANTED = {
         [],  # the same mathematics, done twice: nothing that training can show
     ),
     "a_rank_that_drifts": (
-        [("    optimizer.step()", "    optimizer.step()\n    model[0].weight.data += 1e-6 * rank")],
+        [(STEP, f"{STEP}\n    model[0].weight.data += 1e-6 * rank")],
         [("ranks", 2)],
     ),
 }

@@ -30,10 +30,8 @@ def line() -> nn.Linear:
 def _two_models(style: str) -> tuple[str, list[float], list[str]]:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **WEIGHTED)
     first, second = line(), line()
-    prepared = accelerator.prepare(
-        first, second, SGD(first.parameters(), 0.1), SGD(second.parameters(), 0.1), loader(13)
-    )
-    first, second, one, two, batches = prepared
+    one, two = SGD(first.parameters(), 0.1), SGD(second.parameters(), 0.1)
+    first, second, one, two, batches = accelerator.prepare(first, second, one, two, loader(13))
     steps = ""
 
     def train(model: Any, optimizer: Any, x: torch.Tensor, target: float) -> None:
@@ -102,9 +100,7 @@ class Broken(Exception):
 @pytest.mark.parametrize("clears", [True, False])
 @pytest.mark.parametrize("precision", ["no", "fp16"])
 @on_ranks(1, 2)
-def test_a_window_that_failed_is_given_up(
-    precision: str, clears: bool, micro_batches: str, steps: str
-) -> None:
+def test_a_failed_window_is_given_up(precision: str, clears: bool, micro_batches: str, steps: str) -> None:
     """Its first micro-batch or its last may fail: the next one begins a new window, of two micro-batches.
 
     The gradient is the rank + 1 in every micro-batch (so 1.5 on average of two). "." is a micro-batch that goes well, "x"

@@ -116,12 +116,9 @@ def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, in
 
 
 @pytest.mark.parametrize(
-    ("world", "device", "left"),
-    [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])],
+    ("world", "device", "left"), [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])]
 )
-def test_in_one_process_data_parallel_has_the_devices_of_its_author(
-    world: int, device: str, left: list[int]
-) -> None:
+def test_one_process_keeps_the_devices_of_data_parallel(world: int, device: str, left: list[int]) -> None:
     """A file that is converted may be used by a script that is not, which computes on all GPUs in one process."""
     wrapper: Any = nn.DataParallel(Net())
     wrapper.device_ids, wrapper.src_device_obj = [0, 1], torch.device("cuda:0")  # as where there are two GPUs

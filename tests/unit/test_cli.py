@@ -40,11 +40,8 @@ def kill_me(path: Path, text: str, options: object) -> None:
 def test_without_write_the_diff_is_on_stdout_and_nothing_changes(migrate: Migrate, repo: Path) -> None:
     _write(repo, train="import torch_old\n", other="x = 1\n")
     ran = migrate("train.py", "other.py")
-    assert ran.code == 0
-    assert (
-        b"--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@ CT101\n-import torch_old\n+import torch_new\n"
-        in ran.out
-    )
+    diff = b"--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@ CT101\n-import torch_old\n+import torch_new\n"
+    assert (ran.code, diff in ran.out) == (0, True)
     assert ran.err == (
         "other.py: does not train: nothing that it runs calls backward(); nothing to do\n"
         "1 file would be changed, 1 untouched\n"
@@ -57,9 +54,8 @@ def test_check_names_each_file_and_exits_with_1(migrate: Migrate, repo: Path) ->
     _write(repo, a="torch_old\n", b="torch_old\n", c="torch_new\n")
     ran = migrate("--check", "a.py", "b.py", "c.py")
     assert (ran.code, ran.out) == (1, b"")
-    assert ran.err == (
-        "would change a.py (CT101)\nwould change b.py (CT101)\n2 files would be changed, 1 untouched\n"
-    )
+    would = "would change a.py (CT101)\nwould change b.py (CT101)\n"
+    assert ran.err == f"{would}2 files would be changed, 1 untouched\n"
     assert migrate("--check", "c.py").code == 0
 
 
@@ -101,9 +97,7 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
     assert "Traceback" in ran.err
 
 
-def test_findings_stand_below_their_file_and_what_needs_a_person_comes_first(
-    migrate: Migrate, repo: Path
-) -> None:
+def test_findings_stand_below_their_file_and_what_needs_a_person_first(migrate: Migrate, repo: Path) -> None:
     _write(repo, a="torch_old\nx = note_me\ny = assume_me\nz = assume_me\n", b="x = note_me\ny = refuse_me\n")
     ran = migrate("a.py", "b.py", "--no-diff")
     assert ran.code == 1
@@ -325,9 +319,7 @@ def test_standard_input(
     ],
 )
 @pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
-def test_ci_snippets_install_what_they_are_told_to(
-    migrate: Migrate, name: str, origin: str, named: str
-) -> None:
+def test_ci_snippets_install_what_they_are_told(migrate: Migrate, name: str, origin: str, named: str) -> None:
     text = migrate("--emit", name, "--emit-from", origin).out.decode()
     yaml.safe_load(text)
     assert named in text and "secret" not in text and "REPOSITORY" not in text

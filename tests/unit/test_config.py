@@ -66,10 +66,7 @@ def test_other_tables_are_not_ours(tmp_path: Path, text: str) -> None:
         ('select = "CT1"\n', "`select`.*not a list of strings"),
         ("select = [1]\n", "`select`.*not a list of strings"),
         ('follow = "no"\n', "not true or false"),
-        (
-            'runtime = "lightning"\n',
-            "cannot be 'lightning'.*crosstrain, accelerate",
-        ),
+        ('runtime = "lightning"\n', "cannot be 'lightning'.*crosstrain, accelerate"),
         ('fail-on = ["everything"]\n', "cannot be 'everything'.*edits, refused"),
         (
             "[tool.crosstrain]\nstrict = true\n",

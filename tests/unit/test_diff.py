@@ -48,9 +48,7 @@ def _apply(command: list[str], root: Path, patch: bytes) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
-def test_applied_it_gives_the_migrated_bytes(
-    tmp_path: Path, command: list[str], before: bytes, after: bytes
-) -> None:
+def test_applied_it_gives_the_result(tmp_path: Path, command: list[str], before: bytes, after: bytes) -> None:
     file = tmp_path / "train.py"
     file.write_bytes(before)
     _apply(command, tmp_path, unified("train.py", before, after))
@@ -78,9 +76,7 @@ def test_nothing_changed_is_no_patch() -> None:
 
 def test_each_change_is_named_at_the_hunk_it_made() -> None:
     before = b"".join(b"%d\n" % number for number in range(1, 101))
-    after = (
-        before.replace(b"\n10\n", b"\nten\n").replace(b"\n50\n", b"\n").replace(b"\n90\n", b"\n90\nmore\n")
-    )
+    after = before.replace(b"\n10\n", b"\nten\n").replace(b"\n50\n", b"\n").replace(b"90\n", b"90\nmore\n")
     changes = [Change("CT3", 90, "c"), Change("CT1", 10, "a"), Change("CT2", 50, "b"), Change("CT4", 51, "d")]
     assert [hunk.rules for hunk in hunks(before, after, changes)] == [("CT1",), ("CT2", "CT4"), ("CT3",)]
     assert b"@@ -7,7 +7,7 @@ CT1\n" in unified("x", before, after, changes)

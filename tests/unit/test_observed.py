@@ -46,23 +46,15 @@ def document(kind: str = "", text: str = SCRIPT, **more: Any) -> str:
     ]
     if kind:
         found.append({"at": place("loss", "loss.backward", text), "tensor": {"is": kind, "loader": 1}})
-    run = {
-        "arguments": ["--epochs", "1"],
-        "processes": 1,
-        "steps": 4,
-        "seconds": 1.0,
-        "data": "real",
-        "notes": [],
-    }
+    run = {"arguments": ["--epochs", "1"], "processes": 1, "steps": 4, "seconds": 1.0}
+    run |= {"data": "real", "notes": []}
     objects = [
         {"role": role, "class": {"name": f"zoo.{name}"}, "made": [made[name]]}
         for role, name in (("module", "net"), ("loader", "loader"))
     ]
     facts = {"version": 1, "script": "train.py", "run": run, "objects": objects, "places": found}
-    facts |= {
-        "files": {"train.py": hashlib.sha256(text.encode()).hexdigest()},
-        "ran": {"train.py": [[1, 12]]},
-    }
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    facts |= {"files": {"train.py": digest}, "ran": {"train.py": [[1, 12]]}}
     return json.dumps(facts | {"losses": ["train.py:9:<module>"]} | more)
 
 

@@ -101,12 +101,9 @@ ENGINE = "from loop import fit\n\ndef train_all(m, l, o, device):\n    fit(m, l,
 PACKAGE = {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/lib/__init__.py": "", "pkg/lib/loop.py": HELPER}
 ADDED = 'import sys; sys.path.append("../common"); from engine import train_all'
 DEEP = {"train/first/train.py": TRAIN, "loop.py": HELPER}
-EXAMPLE = {
-    "pyproject.toml": "",
-    "examples/requirements.txt": "",
-    "examples/train.py": TRAIN,
-    "loop.py": HELPER,
-}
+EXAMPLE = {"pyproject.toml": "", "examples/requirements.txt": "", "examples/train.py": TRAIN}
+EXAMPLE["loop.py"] = HELPER
+FROM_A = script("from a.loop import fit")
 ABOVE = {"run/train.py": script("from nets.loop import fit"), "nets/loop.py": HELPER}
 # What a project holds, what is named, and whether the loop that it imports is found and changed with it.
 PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
@@ -135,16 +132,8 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
         False,
     ),
     # `PYTHONPATH=.. python train.py`, where the project's folder has the name that the script imports from.
-    "the package": (
-        {"a/train.py": script("from a.loop import fit"), "a/loop.py": HELPER},
-        "a/train.py",
-        True,
-    ),
-    "no package": (
-        {"b/train.py": script("from a.loop import fit"), "b/loop.py": HELPER},
-        "b/train.py",
-        False,
-    ),
+    "the package": ({"a/train.py": FROM_A, "a/loop.py": HELPER}, "a/train.py", True),
+    "no package": ({"b/train.py": FROM_A, "a/loop.py": HELPER}, "b/train.py", False),
     # An archive of a repository has no `.git`; what no sign tells apart is not looked into.
     "a license at the top": (DEEP | {"LICENSE": ""}, "train/first/train.py", True),
     "installed from the top": (DEEP | {"setup.py": ""}, "train/first/train.py", True),
@@ -155,22 +144,14 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     "a folder that explains itself": (ABOVE | {"LICENSE": "", "run/README.md": ""}, "run/train.py", True),
     "a project of its own": (ABOVE | {"run/LICENSE": "", "README.md": ""}, "run/train.py", False),
     "data of the module's name": (ABOVE | {"LICENSE": "", "run/nets/table.txt": ""}, "run/train.py", True),
-    "another module of its name": (
-        ABOVE | {"LICENSE": "", "run/nets/__init__.py": ""},
-        "run/train.py",
-        False,
-    ),
+    "another of its name": (ABOVE | {"LICENSE": "", "run/nets/__init__.py": ""}, "run/train.py", False),
     "two scripts": ({"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER}, ".", True),
     "a module that does not parse": (
         {"train.py": script("from loop import fit; import broken"), "loop.py": HELPER, "broken.py": "def (:"},
         "train.py",
         True,
     ),
-    "a skipped module": (
-        {"train.py": TRAIN, "loop.py": "# migrate: skip-file\n" + HELPER},
-        "train.py",
-        False,
-    ),
+    "a skipped one": ({"train.py": TRAIN, "loop.py": "# migrate: skip-file\n" + HELPER}, "train.py", False),
     # A checkout of torch itself, a module named like one of the standard library two folders up.
     "a library around it": (
         {"pyproject.toml": "", "torch/__init__.py": "raise SystemExit\n", "random.py": "raise SystemExit\n"}
@@ -182,9 +163,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
 
 
 @pytest.mark.parametrize(("files", "given", "is_found"), PROJECTS.values(), ids=PROJECTS)
-def test_which_modules_belong_to_the_script(
-    tmp_path: Path, files: dict[str, str], given: str, is_found: bool
-) -> None:
+def test_the_modules_of_a_script(tmp_path: Path, files: dict[str, str], given: str, is_found: bool) -> None:
     write(tmp_path, files)
     ours = {name for name, text in files.items() if text.endswith(HELPER) or "torch.optim" in text}
     assert changed(migrate(tmp_path / given), tmp_path) == (ours if is_found else set())
@@ -195,9 +174,7 @@ def test_which_modules_belong_to_the_script(
     ("imports", "fit", "is_found"),
     [("import loop, library.many", "loop.fit", True), ("import library.many", "library.many.fit", False)],
 )
-def test_a_large_library_does_not_hide_the_loop(
-    tmp_path: Path, imports: str, fit: str, is_found: bool
-) -> None:
+def test_a_large_library_hides_no_loop(tmp_path: Path, imports: str, fit: str, is_found: bool) -> None:
     """Of a project with too many files those count to which the fewest imports lead."""
     names = [f"part{number}" for number in range(MOST_FILES)]
     every = "".join(f"from library import {name}\n" for name in names)
@@ -205,9 +182,8 @@ def test_a_large_library_does_not_hide_the_loop(
     write(tmp_path, {"library/__init__.py": "", "library/many.py": f"{every}from loop import fit\n"})
     write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit=fit), "loop.py": HELPER})
     write(tmp_path, {"requirements.txt": ""})
-    assert changed(migrate(tmp_path / "train.py"), tmp_path) == (
-        {"train.py", "loop.py"} if is_found else set()
-    )
+    both = {"train.py", "loop.py"}
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == (both if is_found else set())
 
 
 def test_what_a_computed_name_may_mean_is_left_out_first(tmp_path: Path) -> None:

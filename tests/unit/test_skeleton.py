@@ -103,9 +103,7 @@ def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
 TREE = ast.parse(AWKWARD)
 
 
-@pytest.mark.parametrize(
-    "node", statements(TREE), ids=lambda node: f"line {node.lineno} {type(node).__name__}"
-)
+@pytest.mark.parametrize("node", statements(TREE), ids=lambda node: f"{node.lineno} {type(node).__name__}")
 def test_an_edit_does_the_same_to_the_skeleton(node: ast.stmt, monkeypatch: pytest.MonkeyPatch) -> None:
     for edits in edits_at(node):
         with monkeypatch.context() as patch:

@@ -36,27 +36,19 @@ TEXTS = {
     "cr": (b"x = 1\ry = 2\r", "x = 1\ny = 2\n"),
     "mixed": (b"x = 1\r\ny = 2\nz = 3\r", "x = 1\ny = 2\nz = 3\n"),
     "bom": (codecs.BOM_UTF8 + b"x = 1\r\n", "x = 1\n"),
-    "latin-1": (
-        "# -*- coding: latin-1 -*-\ns = 'é'\n".encode("latin-1"),
-        "# -*- coding: latin-1 -*-\ns = 'é'\n",
-    ),
-    "cookie-second-line": (
-        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n".encode("cp1252"),
-        "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
-    ),
-    "euc-jp": (
-        b"# vim: set fileencoding=euc-jp :\ns = '\xa4\xa2'\n",
-        "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
-    ),
     "form-feed": (b"x = 1\n\x0c\ny = 2\n", "x = 1\n\x0c\ny = 2\n"),
     "only-python-line-ends": ("s = 'a\u2028b\x0bc\x85d'\n".encode(), "s = 'a\u2028b\x0bc\x85d'\n"),
 }
+ENCODED = {
+    "latin-1": "# -*- coding: latin-1 -*-\ns = 'é'\n",
+    "cp1252": "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
+    "euc-jp": "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
+}
+TEXTS |= {name: (text.encode(name), text) for name, text in ENCODED.items()}
 
 
 @pytest.mark.parametrize(("data", "text"), TEXTS.values(), ids=TEXTS)
-def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
-    tmp_path: Path, data: bytes, text: str
-) -> None:
+def test_text_is_what_python_reads_and_goes_back_the_same(tmp_path: Path, data: bytes, text: str) -> None:
     source = _read(tmp_path, data)
     assert source.text == text
     assert source.encode(source.text) == data
@@ -94,9 +86,7 @@ NO_TEXT = {
 
 
 @pytest.mark.parametrize(("data", "line", "column", "reason"), NO_TEXT.values(), ids=NO_TEXT)
-def test_what_is_not_text_says_where(
-    tmp_path: Path, data: bytes, line: int, column: int | None, reason: str
-) -> None:
+def test_bad_text_says_where(tmp_path: Path, data: bytes, line: int, column: int | None, reason: str) -> None:
     (tmp_path / "train.py").write_bytes(data)
     problem = _problem(tmp_path / "train.py")
     assert (problem.line, problem.column) == (line, column)
@@ -105,9 +95,8 @@ def test_what_is_not_text_says_where(
 
 
 def test_what_is_no_file_to_read_is_told_apart(tmp_path: Path) -> None:
-    missing, link, fifo, loop, big = (
-        tmp_path / f"{name}.py" for name in ("no", "link", "fifo", "loop", "big")
-    )
+    names = ("no.py", "link.py", "fifo.py", "loop.py", "big.py")
+    missing, link, fifo, loop, big = (tmp_path / name for name in names)
     link.symlink_to("gone.py")
     loop.symlink_to("loop.py")
     os.mkfifo(fifo)
@@ -176,18 +165,8 @@ def _found(*paths: Path, exclude: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_directories_are_walked_in_order_without_other_peoples_code(tmp_path: Path) -> None:
-    _tree(
-        tmp_path,
-        *[
-            "b.py",
-            "a/c.py",
-            ".venv/x.py",
-            "my-env/lib/x.py",
-            "a/__pycache__/x.py",
-            "a/notes.txt",
-            "build/x.py",
-        ],
-    )
+    _tree(tmp_path, "b.py", "a/c.py", ".venv/x.py", "my-env/lib/x.py")
+    _tree(tmp_path, "a/__pycache__/x.py", "a/notes.txt", "build/x.py")
     (tmp_path / "my-env" / "pyvenv.cfg").touch()
     assert _found(tmp_path) == ["a/c.py", "b.py"]
 

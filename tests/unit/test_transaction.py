@@ -124,9 +124,7 @@ def test_a_failure_at_any_rename_or_text_puts_everything_back(
     assert not list(state.iterdir())
 
 
-def test_a_state_directory_that_cannot_be_made_says_what_to_set(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_place_for_state_says_what_to_set(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/state")
     with pytest.raises(Unusable, match="Set XDG_STATE_HOME"):
         transaction.write(_replacements(repo))
@@ -181,9 +179,7 @@ def test_recovery_leaves_a_file_alone_that_was_edited_since(repo: Path) -> None:
     assert [file.name for file in restored.left_alone] == ["a.py"]
 
 
-def test_recovery_does_not_touch_a_write_that_is_still_going_on(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recovery_does_not_touch_a_write_still_going_on(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
     def look(name: str) -> None:
@@ -212,9 +208,7 @@ def test_undo_brings_the_last_write_back_and_then_the_one_before(repo: Path) -> 
         transaction.undo([repo])
 
 
-def test_undo_concerns_the_directory_it_is_asked_for_and_overwrites_no_later_work(
-    repo: Path, tmp_path: Path
-) -> None:
+def test_undo_concerns_one_directory_and_overwrites_no_later_work(repo: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_bytes(b"old\n")
     transaction.write(_replacements(repo))

@@ -12,9 +12,7 @@ import pytest
 
 from tests.support.processes import remaining
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way"
-)
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes the Linux way")
 _RUN = """
 import os, sys, time, types
 from tests.unit import conftest

@@ -6,47 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.verify_scripts import changed, run, verdicts
+from tests.runtime.verify_scripts import run, verdicts
 
-PLAIN = """
-import torch
-import torch.nn.functional as F
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-rows = torch.randn(200, 8)
-labels = (rows.sum(1) > 0).long()
-train_set = TensorDataset(rows[:128], labels[:128])
-train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
-test_loader = DataLoader(TensorDataset(rows[128:], labels[128:]), batch_size=9)
-model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-for epoch in range(3):
-    model.train()
-    for x, y in train_loader:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    correct = torch.zeros(())
-    with torch.no_grad():
-        for x, y in test_loader:
-            correct += (model(x).argmax(1) == y).sum()
-    print(f"epoch {epoch}: correct {int(correct)}")
-"""
-BY_HAND = changed(
-    PLAIN,
-    ("import torch\n", "import torch\nimport torch.distributed as dist\n"),
-    ("torch.manual_seed", "dist.init_process_group('gloo')\nrank, world = dist.get_rank(), dist.get_world_size()\ntorch.manual_seed"),
-    ("train_loader = ", "sampler = torch.utils.data.DistributedSampler(train_set)\ntrain_loader = "),
-    ("shuffle=True", "sampler=sampler"),
-    ("rows[128:], labels[128:]", "rows[128 + rank :: world], labels[128 + rank :: world]"),
-    ("optimizer = ", "model = nn.parallel.DistributedDataParallel(model)\noptimizer = "),
-    ("for epoch in range(3):\n", "if rank:\n    torch.manual_seed(rank)\nfor epoch in range(3):\n    sampler.set_epoch(epoch)\n"),
-    ("    print(", "    dist.all_reduce(correct)\n    if rank == 0: print("),
-)  # fmt: skip
+PLAIN, BY_HAND = (
+    Path(__file__).with_name("by_hand").joinpath(name).read_text(encoding="utf-8")
+    for name in ("plain.py", "ddp.py")
+)
 # Text and replacement, and the cause that verify must name. The golden corpus has those in conversions for the
 # runtime (`test_mutations.py`).
 PLANTED = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter
 
@@ -31,9 +31,7 @@ class Strict(TorchFunctionMode):
         else:
             internal = name.startswith("_") and not name.startswith("__")
             given = () if internal or name in APART else (args, kwargs)
-        kinds = {
-            leaf.device.type for leaf in tree_iter(given) if isinstance(leaf, torch.Tensor) and leaf.dim()
-        }
+        kinds = {leaf.device.type for leaf in tree_iter(given) if isinstance(leaf, Tensor) and leaf.dim()}
         if len(kinds) > 1:
             raise RuntimeError(f"{SAID}, but {name} found {', '.join(sorted(kinds))}")
         return func(*args, **(kwargs or {}))

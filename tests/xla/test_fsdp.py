@@ -20,9 +20,7 @@ def test_a_sharded_model_trains_as_plain_torch_without_compiling_anew_and_resume
     whole = on_xla(train, tmp_path / "state", None)
     losses, weights = plain_training("tied", "sgd", 32, 8, epochs=2)
     assert whole["losses"] == pytest.approx(losses, abs=1e-4)
-    assert (
-        difference(whole["weights"], weights) < 5e-3
-    )  # Adam normalises the noise of gradients that are zero
+    assert difference(whole["weights"], weights) < 5e-3  # Adam normalises the noise of zero gradients
     assert set(whole["placed"]) == {BY_ROWS}
     assert whole["compiled"] == 0
     resumed = on_xla(train, None, tmp_path / "state")

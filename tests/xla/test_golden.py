@@ -19,15 +19,8 @@ from tests.xla.support import on_xla
 
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+")
 SPLIT = {"CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"})}
-CASES = (
-    "autoencoder",
-    "main_argparse",
-    "mnist_functions",
-    "regression_mse",
-    "schedulers",
-    "siamese",
-    "sum_loss",
-)
+NAMES = "autoencoder main_argparse mnist_functions regression_mse schedulers siamese sum_loss"
+CASES = NAMES.split()
 SHORTER = {"mnist_functions": ("--epochs", "1", "--batch-size", "200", "--test-batch-size", "100")}
 
 

@@ -367,8 +367,9 @@ def _words(script: Script, node: ast.expr, depth: int = 0) -> list[object]:
     if isinstance(node, ast.Constant):
         return [node.value]
     frame = script.frame(node)
-    is_given = isinstance(node, ast.Name) and is_function_frame(frame) and node.id in script.parameters(frame)
-    if not is_given or depth > _DEPTH or script.values(frame, node.id):
+    if not isinstance(node, ast.Name) or not is_function_frame(frame) or depth > _DEPTH:
+        return [node]
+    if node.id not in script.parameters(frame) or script.values(frame, node.id):
         return [node]
     default = defaults_by_name(frame.args).get(node.id)
     given = [script.argument_for(call, frame, node.id) or default for call in script.runs_of(frame)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
@@ -41,11 +42,11 @@ class Holders:
             one
             for (text, bound), calls in found.items()
             for one in self.lifted(
-                Held(held.kind, text, self.script.frame(calls[0]), self._on_every_way(calls, bound)), depth + 1
+                Held(held.kind, text, self.script.frame(calls[0]), self.on_every_way(calls, bound)), depth + 1
             )
         ]
 
-    def _on_every_way(self, calls: list[ast.Call], bound: tuple[int, int]) -> ast.AST:
+    def on_every_way(self, calls: Sequence[ast.Call], bound: tuple[int, int]) -> ast.AST:
         """The first of some calls, or the statement around it that has no other of them beside it in another branch, if that
         stands below what binds the variable."""
         around = [{id(one) for one in self.script.around(call)} for call in calls]

@@ -108,10 +108,11 @@ def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, 
     has_init = any(method.name == "__init__" for method in plan.script.methods(cls))
     given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     is_devices = all(keyword.arg == "device_ids" for keyword in call.keywords)
-    state = accelerators.name if accelerators.at_hand(call) else plan.state(call)
-    if has_init or len(given) > 1 or not is_devices or state is None:
+    if has_init or len(given) > 1 or not is_devices:
         plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
-    elif given:  # one process keeps to the author's GPUs
+        return
+    state = accelerators.name if accelerators.at_hand(call) else plan.state(call)
+    if given:  # one process keeps to the author's GPUs
         own = f"{{ids}} if {state}.num_processes == 1 else [{state}.device]"
         plan.replace(given[0], PARALLEL, _OWN_DEVICE, own, ids=given[0])
     else:

@@ -66,6 +66,11 @@ SPELLINGS = [
         "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
     ),
     (
+        PARSED,
+        "x.cuda(), y.cuda()",
+        "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)",
+    ),
+    (
         "",
         IN_CUDA,
         f'if __name__ == "__main__":\n    {PARSED}\n    gpu = args.gpu[0] if isinstance(args.gpu, list) else args.gpu\n'

@@ -60,6 +60,11 @@ length = prepare(args)
 other = open(args.other).read()
 + accelerator.wait_for_everyone()
 table = open(args.table).read()
+== what a command makes where files are missing is there before another process looks for it
++ with accelerator.main_process_first():
+. if not os.path.exists("rows"):
+.     os.system("./prepare.sh")
+names = os.listdir("rows")
 == a file that a command is not told of is not waited for
 * os.system("zip runs.zip runs")
 lines = open("rows.txt").read()

@@ -109,7 +109,7 @@ def test_an_option_still_chooses_the_gpu(
 @pytest.mark.parametrize(("number", "is_said"), [("", False), ("args.cuda + 1", True)])
 def test_a_method_is_no_option_of_its_name(number: str, is_said: bool) -> None:
     chosen = f"model = torch.nn.Linear(4, 2).cuda({number})\ntrain(model, 0)"
-    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen).replace("--gpu\"", "--cuda\"")
+    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen).replace('--gpu"', '--cuda"')
     assert bool([one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]) is is_said
 
 

@@ -66,6 +66,7 @@ from .training.backward import (
 from .training.carried import note_carried_state
 from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
+from .training.made_long import plan_made_long
 from .training.observed import Seen
 from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
@@ -250,6 +251,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
+    plan_made_long(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

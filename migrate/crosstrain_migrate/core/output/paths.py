@@ -37,7 +37,9 @@ class Paths:
         if path is None:
             return set()
         given = {text for one in self._given(path, _DEPTH) for text in self.spelled(one)}
-        return self.spelled(path) | self.in_folder(path, only_unnamed=True) | given | self._words_of_caller(path)
+        return (
+            self.spelled(path) | self.in_folder(path, only_unnamed=True) | given | self._words_of_caller(path)
+        )
 
     def _given(self, path: ast.expr, depth: int) -> list[ast.expr]:
         """What a parameter is given that is the path: `save(rows, "rows.pkl")`, which calls `dump(rows, path)`."""

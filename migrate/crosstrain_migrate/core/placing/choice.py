@@ -127,7 +127,9 @@ def below_visible(script: Script, choice: Choice | None) -> Choice | None:
         return choice
     behind, above = _up_to(script, choice, last)
     nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]
-    names_gpu = any(side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes)
+    names_gpu = any(
+        side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes
+    )
     if len(above) == len(behind) or names_gpu or any(needs_accelerator(script, s) for s in above):
         return choice
     return replace(choice, before=behind[len(above)])

@@ -42,7 +42,7 @@ from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.only_with_cuda import note_moves_with_cuda
-from .placing.own_tensors import computes_with_own_tensors
+from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors
 from .placing.visible import note_late_choices, plan_visible
 from .plan import CORE, Plan
 from .reading.arrays import is_array
@@ -175,7 +175,8 @@ def _planned_by(
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
     )  # no loader moves its batches
-    if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
+    is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
+    if not mapped and is_cpus and is_made_on_cpu(script):
         options.append("cpu=True")
     if not mapped and runtime == OWN and reads_in_order(script):
         options.append("dispatch_batches=True")

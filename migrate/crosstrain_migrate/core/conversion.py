@@ -39,6 +39,7 @@ from .placing.choice import device_choice, frames_to_training, lifted, with_numb
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
+from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.only_with_cuda import note_moves_with_cuda
@@ -261,6 +262,7 @@ def _plan_numbers(
     devices = Devices(plan, accelerators)
     devices.run()
     plan_beside(plan)
+    plan_loaded(plan, accelerators)
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]

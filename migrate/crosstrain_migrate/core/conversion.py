@@ -69,6 +69,7 @@ from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
+from .training.own_seeds import drawn_seeds, plan_own_seeds
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
@@ -172,6 +173,8 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     taken = queued(script, roles) if runtime == OWN and not mapped else None
     same_data = not mapped and not roles.data and taken is None and not draws_batches(script, roles)
+    seeds = drawn_seeds(script) if same_data else []
+    same_data = same_data and not seeds
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
@@ -188,6 +191,7 @@ def _planned_by(
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
+    plan_own_seeds(plan, seeds)
     if taken is not None and not plan_queued(plan, accelerators, taken):
         same_data = True
     if mapped:  # their own meaning on several processes is the script's reference

@@ -169,7 +169,9 @@ def _is_text(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_text(node.left) or _is_text(node.right)
     if isinstance(node, ast.Call):
-        return written(node.func) == "str" or (isinstance(node.func, ast.Attribute) and _is_text(node.func.value))
+        return written(node.func) == "str" or (
+            isinstance(node.func, ast.Attribute) and _is_text(node.func.value)
+        )
     return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
 
 

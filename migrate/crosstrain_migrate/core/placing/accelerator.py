@@ -349,7 +349,9 @@ class Accelerators:
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
         visible = [s for s in frame.body if _chooses_visible(s) or self._calls_choice(s)]
-        if frame is not self.home:  # what the run's first accelerator leaves without effect holds no other one back
+        if (
+            frame is not self.home
+        ):  # what the run's first accelerator leaves without effect holds no other one back
             visible = [s for s in visible if not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]

@@ -26,9 +26,16 @@ def plan_loaded(plan: Plan, accelerators: Accelerators) -> None:
         if not isinstance(statement, ast.Assign) or statement.value is not call or len(call.args) != 1:
             continue
         text, says = written(statement.targets[0]), any(one.arg == "map_location" for one in call.keywords)
-        if script.dotted(call.func) != "torch.load" or says or text not in models or not script.is_reached(call):
+        if (
+            script.dotted(call.func) != "torch.load"
+            or says
+            or text not in models
+            or not script.is_reached(call)
+        ):
             continue
-        moves = [one.func for one in script.calls_in(script.frame(call)) if is_method(one, "to", "cuda", "cpu")]
+        moves = [
+            one.func for one in script.calls_in(script.frame(call)) if is_method(one, "to", "cuda", "cpu")
+        ]
         if any(written(one.value) == text and one.lineno > call.lineno for one in moves):
             continue
         device = f"{accelerators.name if accelerators.at_hand(call) else plan.state(call, RULE)}.device"

@@ -6,9 +6,11 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from crosstrain.comm.devices import has_device
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.start import start_comm
 from crosstrain.comm.types import HOST
+from crosstrain.comm.visible_devices import VISIBLE_DEVICES
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
 from crosstrain.step.window import Gradients
 from crosstrain.utils import checks
@@ -130,6 +132,11 @@ class Run:
                 f"Accelerator() of the process."
             )
         comm.use(index)
+
+    def has_lost_its_device(self) -> bool:
+        """Whether the script has hidden all GPUs, `CUDA_VISIBLE_DEVICES=-1`, since a PartialState took one."""
+        comm = self._comm if self.mixed_precision is None else None
+        return comm is not None and comm.device.type in VISIBLE_DEVICES and not has_device(comm.device.type)
 
     def _on_the_host(self, comm: Comm) -> Comm:
         """The same backend on the CPU.

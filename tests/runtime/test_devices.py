@@ -146,6 +146,24 @@ def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -
         Accelerator(device=3)
 
 
+def test_a_script_may_choose_its_gpu_when_the_run_has_started(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`CUDA_VISIBLE_DEVICES` counts until CUDA has started, and nothing has started it."""
+    for name in ("torch.cuda.is_available", "torch.accelerator.current_device_index", "torch.cuda.init"):
+        monkeypatch.setattr(name, lambda: pytest.fail("CUDA is started"))
+    assert str(PartialState().device) == "cuda:0"
+    assert str(Accelerator().device) == "cuda:0"
+
+
+def test_a_script_may_hide_all_gpus_before_its_accelerator(
+    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(PartialState().device) == "cuda:0"
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
+    assert str(Accelerator().device) == "cpu"
+
+
 def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:
     with pytest.raises(RuntimeError, match="device 4 was asked for: there are 4 of type 'cuda'"):
         Accelerator(device=4)
@@ -319,7 +337,7 @@ def test_a_background_save_waits_for_the_pinned_copies_that_it_began(monkeypatch
     monkeypatch.setattr(host_copies, "HOST", torch.device("meta"))  # what is on the CPU stands for a device's
     monkeypatch.setattr(devices, "PINNING", ("cpu",))
     monkeypatch.setattr(torch, "empty", buffer)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(devices, "any_device", lambda: True)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda *device: done.append(f"wait {device}"))
     with Calls(done):
         frozen = HostCopies().freeze(list(weights))

@@ -164,12 +164,8 @@ def test_a_loop_may_be_written_as_before() -> None:
     merged, count = accelerator.merge(train, rows, len(rows))
     assert (sorted(merged), count) == (list(range(4 * world)), 4 * world)
     # A loader that the script shards itself keeps its batches, and they are added up.
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        range(4 * world),
-        num_replicas=world,
-        rank=accelerator.process_index,
-        shuffle=False,  # type: ignore[arg-type]
-    )
+    rank = accelerator.process_index
+    sampler = DistributedSampler(range(4 * world), world, rank, shuffle=False)  # type: ignore[arg-type, var-annotated]
     own = accelerator.prepare_evaluation(DataLoader(range(4 * world), 2, sampler=sampler))  # type: ignore[arg-type]
     assert (own.whole, own.start, len(own), own.own_length) == (world == 1, 0, 2, 2)
     assert accelerator.merge(own, sum(int(x.sum()) for x in own)) == sum(range(4 * world))

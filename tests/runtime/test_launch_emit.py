@@ -162,10 +162,8 @@ WORDS = ["a b", "$(HOME)", "$$x", "it's", 'say "hi"', "no", "1e3", "- x: y # z",
 
 def test_the_script_gets_its_arguments(script: str) -> None:
     (job,) = manifest("--num-processes", "1", *IMAGE, "--log-dir", "my logs: new", script, *WORDS)
-    assert as_the_pod_sees(job, 0) == [
-        *("crosstrain", "launch", "--num-processes=1", "--log-dir=my logs: new", script),
-        *WORDS,
-    ]
+    command = ["crosstrain", "launch", "--num-processes=1", "--log-dir=my logs: new", script]
+    assert as_the_pod_sees(job, 0) == command + WORDS
 
 
 def test_the_launcher_understands_what_the_pods_start(script: str) -> None:

@@ -220,10 +220,8 @@ def test_every_check_runs_on_every_process_whoever_starts_them(tmp_path: Path, l
         environ["MASTER_PORT"] = str(free_port())
         tasks = [{"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in ("0", "1")]
     command = [sys.executable, *STARTED_BY[launcher]]
-    started = [
-        subprocess.Popen(command, env=environ | task, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-        for task in tasks
-    ]
+    how: Any = {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, env=environ | task, **how) for task in tasks]
     said, *others = [task.communicate(timeout=300)[0] for task in started]
     assert [task.returncode for task in started] == [0] * len(tasks)
     first, *checks, last = said.splitlines()

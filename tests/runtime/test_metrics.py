@@ -90,11 +90,8 @@ def test_what_is_no_tensor_becomes_one_list() -> None:
         seen[1] += accelerator.gather_for_metrics(x.numpy())
         for part in accelerator.gather_for_metrics({"x": x, "names": names}):
             seen[2] += zip(part["x"].tolist(), part["names"], strict=True)
-    assert seen == [
-        [row["name"] for row in rows],
-        [row["x"] for row in rows],
-        [(row["x"], row["name"]) for row in rows],
-    ]
+    pairs = [(row["x"], row["name"]) for row in rows]
+    assert seen == [[name for _, name in pairs], [x for x, _ in pairs], pairs]
 
 
 @on_ranks(2)

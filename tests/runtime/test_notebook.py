@@ -70,11 +70,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result | {"stderr": done.stderr}
 
 
-def test_one_process_runs_here(seen: dict[str, Any]) -> None:
+def test_one_process_runs_here_and_several_return_rank_0s_result(seen: dict[str, Any]) -> None:
     assert (seen["one"]["all"], seen["one"]["world"], seen["one"]["pid"]) == ([1], 1, seen["here"])
-
-
-def test_several_processes_see_the_notebook_and_return_rank_0s_result(seen: dict[str, Any]) -> None:
     assert (seen["two"]["all"], seen["two"]["world"]) == ([1, 11], 2)
     assert seen["two"]["pid"] != seen["here"]
 

@@ -151,7 +151,8 @@ if "gather" in sys.argv:
 """
 
 
-def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
+def by_hand(world: int, script: str, *arguments: str) -> list[tuple[int, str, str]]:
+    """The exit code, output and errors of each process of a script, started as launchers do."""
     port = str(free_port())
     ranks = []
     for rank in range(world):
@@ -159,7 +160,7 @@ def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
         env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
         ranks.append(
             subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, *arguments],
+                [sys.executable, "-c", script, *arguments],
                 env=env | {"LOCAL_WORLD_SIZE": str(world)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -173,10 +174,10 @@ def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("arguments", [(), ("end", "state"), ("own", "end")])
 def test_the_scripts_own_end_of_the_group_breaks_no_later_end(world: int, arguments: tuple[str, ...]) -> None:
-    assert _run(world, *arguments) == [(0, "", "")] * world
+    assert by_hand(world, SCRIPT, *arguments) == [(0, "", "")] * world
 
 
 def test_what_needs_the_group_after_the_scripts_own_end_says_so() -> None:
-    for code, output, _ in _run(2, "gather"):
+    for code, output, _ in by_hand(2, SCRIPT, "gather"):
         assert code == 0
         assert output.startswith("this process has left its group")

@@ -138,9 +138,8 @@ def write(training: Training, folder: Path, safe: bool, ranks: int = 1) -> None:
 
 
 def _continue(folder: str) -> tuple[list[torch.Tensor], float, int, int, list[float]]:
-    accelerator = Accelerator(
-        cpu=True, project_config=ProjectConfiguration(folder, automatic_checkpoint_naming=True)
-    )
+    config = ProjectConfiguration(folder, automatic_checkpoint_naming=True)
+    accelerator = Accelerator(cpu=True, project_config=config)
     training = Training()
     every = [*training.models, *training.optimizers, training.scheduler, training.loader]
     accelerator.prepare(*every)

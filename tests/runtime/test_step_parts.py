@@ -29,9 +29,8 @@ class Branches(nn.Module):
 def test_ranks_may_use_different_parameters_and_leave_some_unused() -> None:
     accelerator = Accelerator(cpu=True)
     net = Branches()
-    net, optimizer = accelerator.prepare(
-        net, torch.optim.SGD(net.parameters(), lr=1.0, weight_decay=0.1, momentum=0.9)
-    )
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0, weight_decay=0.1, momentum=0.9)
+    net, optimizer = accelerator.prepare(net, optimizer)
     x = torch.ones(1, 2)
     for step in range(4):
         optimizer.zero_grad()
@@ -180,9 +179,8 @@ def test_a_torchscript_model_trains_like_its_module(kind: str, precision: str) -
     (plain, _), _ = run_ranks(_scripted, 2, "plain", precision)
     for state, name in run_ranks(_scripted, 2, kind, precision):
         assert same(plain, state, 1e-6 if precision == "no" else 1e-3) and list(plain) == list(state)
-        assert name == str(
-            torch.jit.RecursiveScriptModule if kind == "script" else torch.jit.TopLevelTracedModule
-        )
+        kinds = {"script": torch.jit.RecursiveScriptModule, "trace": torch.jit.TopLevelTracedModule}
+        assert name == str(kinds[kind])
 
 
 _REGISTERED: list[str] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -23,7 +22,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.runtime.loaders import Stream
-from tests.support.ranks import errors_of, free_port, on_ranks, run_ranks
+from tests.runtime.test_process_group import by_hand
+from tests.support.ranks import errors_of, on_ranks, run_ranks
 
 
 def _alone(kind: str) -> None:
@@ -128,9 +128,6 @@ def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str,
 
 
 SCRIPT = """
-import os
-import subprocess
-import sys
 import time
 from crosstrain import Accelerator
 accelerator = Accelerator(cpu=True)
@@ -140,13 +137,7 @@ time.sleep(2.5 * accelerator.process_index)  # the first process, which keeps th
 
 def test_processes_may_end_one_after_the_other_without_end_training() -> None:
     """A thread that sleeps inside the store aborts its process here."""
-    port = str(free_port())
-    ranks = []
-    for rank in ("0", "1"):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        ranks.append(subprocess.Popen([sys.executable, "-c", SCRIPT], env=env))
-    assert [process.wait(300) for process in ranks] == [0, 0]
+    assert [code for code, *_ in by_hand(2, SCRIPT)] == [0, 0]
 
 
 # -- What `--debug` compares over the ranks, and what is compared without it -------------------------------

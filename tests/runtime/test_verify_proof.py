@@ -125,9 +125,8 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
 
     The evaluation is not prepared: each process reads all of it, in an order of its own. Times are no results.
     """
-    report = run(
-        tmp_path, verify_scripts.after(AUGMENTED, NAMES), verify_scripts.before(AUGMENTED), processes=[1, 2]
-    )
+    after, before = verify_scripts.after(AUGMENTED, NAMES), verify_scripts.before(AUGMENTED)
+    report = run(tmp_path, after, before, processes=[1, 2])
     assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
     assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
     assert len(report.runs[1].compared) == len(report.runs[1].losses)

@@ -30,10 +30,8 @@ def line() -> nn.Linear:
 def _two_models(style: str) -> tuple[str, list[float], list[str]]:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **WEIGHTED)
     first, second = line(), line()
-    prepared = accelerator.prepare(
-        first, second, SGD(first.parameters(), 0.1), SGD(second.parameters(), 0.1), loader(13)
-    )
-    first, second, one, two, batches = prepared
+    one, two = SGD(first.parameters(), 0.1), SGD(second.parameters(), 0.1)
+    first, second, one, two, batches = accelerator.prepare(first, second, one, two, loader(13))
     steps = ""
 
     def train(model: Any, optimizer: Any, x: torch.Tensor, target: float) -> None:

@@ -52,12 +52,6 @@ def test_the_list_of_commands_is_whole() -> None:
     assert all(line.endswith(".") and not line.endswith("..") for line in listed)
 
 
-def test_the_script_keeps_its_own_version_option(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-    assert "num_processes" in _ran("launch", "--print-config", "--cpu", str(script), "--version")
-
-
 NOT_USABLE = {
     "migrate --bogus": "error: there is no option --bogus; see crosstrain migrate -h",
     "migrate --outptu x": "error: there is no option --outptu; did you mean --output?",

@@ -24,15 +24,24 @@ def knows_device(name: str) -> bool:
     return True
 
 
+def machine_accelerator() -> torch.device | None:
+    """The accelerator of this machine, without an index; CUDA is not started by asking.
+
+    `torch.cuda.is_available` starts it. A script that sets CUDA_VISIBLE_DEVICES after that would choose nothing.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator if accelerator is not None and torch.accelerator.device_count() else None
+
+
 def has_device(name: str) -> bool:
     """Whether this machine has a device of this type."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = machine_accelerator()
     return name == "cpu" or (accelerator is not None and accelerator.type == name)
 
 
 def has_bf16() -> bool:
     """Whether this machine's accelerator, or its CPU if there is none, computes in bfloat16."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    accelerator = machine_accelerator()
     if accelerator is None:
         return True
     supported = getattr(torch.get_device_module(accelerator), "is_bf16_supported", None)
@@ -41,12 +50,12 @@ def has_bf16() -> bool:
 
 def any_device() -> bool:
     """Whether this machine has an accelerator."""
-    return torch.accelerator.is_available()
+    return machine_accelerator() is not None
 
 
 def empty_device_cache() -> None:
     """Return cached memory to the device."""
-    if torch.accelerator.is_available():
+    if any_device():
         torch.accelerator.empty_cache()
 
 
@@ -90,7 +99,7 @@ def host_buffer(size: int, source: str) -> Tensor:
 
 def wait_for_copies() -> None:
     """Return when all copies from the device to the host are complete."""
-    if torch.accelerator.is_available():
+    if any_device():
         torch.accelerator.synchronize()
 
 
@@ -100,7 +109,7 @@ def pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.dev
     cpu: stay on the CPU. wanted: the index of the device of a process that no launcher started.
     """
     undone = None if cpu else _undo_choice_of_one_process(place)
-    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    accelerator = None if cpu else machine_accelerator()
     if accelerator is None:
         return torch.device("cpu")
     if undone is not None and place.rank == 0:
@@ -110,8 +119,9 @@ def pick_device(cpu: bool, place: Place, wanted: int | None = None) -> torch.dev
         )
     count = torch.accelerator.device_count()
     if place.world == 1 and "LOCAL_RANK" not in os.environ:
-        if wanted is None:
-            return torch.device(accelerator.type, torch.accelerator.current_device_index())
+        if wanted is None:  # the first one, until something has started the devices to choose another
+            current = torch.accelerator.current_device_index() if may_have_context() else 0
+            return torch.device(accelerator.type, current)
         if wanted >= count:
             raise RuntimeError(
                 f"device {wanted} was asked for: there are {count} of type {accelerator.type!r}."

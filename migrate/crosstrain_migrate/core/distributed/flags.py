@@ -42,7 +42,7 @@ def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
             is_off = len(values) == 1 and isinstance(values[0], ast.Constant) and values[0].value is False
             if not is_off or len(script.stores(frame, test.id)) != 1:
                 continue
-            if not (accelerators.is_early(values[0]) or accelerators.is_too_soon(values[0])):
+            if not accelerators.is_early(values[0]):
                 code = f"{plan.state(values[0])}.num_processes > 1"
                 plan.replace(values[0], RULE, "the launcher's processes are a group", code)
 

@@ -65,8 +65,6 @@ class Output:
             ):
                 continue  # `print = logger.info`
             is_early = self.accelerators.is_early(call) or self.script.is_shared(call)
-            if not self.accelerators.at_hand(call) and self.accelerators.is_too_soon(call):
-                continue  # asking for the main process would choose a GPU before the script has
             if is_early or self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):

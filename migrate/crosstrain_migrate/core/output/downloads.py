@@ -234,11 +234,11 @@ class Downloads:
 
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
-        if not statements or None in states or not all(map(self._may_wait, statements)):
+        if not statements or not all(map(self._may_wait, statements)):
             if isinstance(call, ast.Call) and (writers.fetches(self.script, call) or not self._makes(call)):
                 self._leave(call)  # what is made here is guarded as any file is
             return
-        self._first_there.update((s, str(state)) for s, state in zip(statements, states, strict=True))
+        self._first_there.update(zip(statements, states, strict=True))
         self.audience.guard(*statements)
 
     def _may_wait(self, statement: ast.stmt) -> bool:
@@ -272,7 +272,7 @@ class Downloads:
         binds = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for n in walk(statement))
         state = self.files.state(statement)
         is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
-        if not behind or state is None or is_tried or (binds and not isinstance(statement, ast.With)):
+        if not behind or is_tried or (binds and not isinstance(statement, ast.With)):
             self._leave(call)
             return
         if self.files.guard(statement):

@@ -109,8 +109,7 @@ class Files:
     def _guarded(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
         paths = self.paths.of_write(call) if call is not None else set()
         if (
-            self.state(statement) is None
-            or self._is_needed_by_all(statement)
+            self._is_needed_by_all(statement)
             or not self._may_wait_at(reads)
             or not self._waits_before_reads(statement, paths, writers.happens_once(self.script, call))
         ):
@@ -137,7 +136,7 @@ class Files:
             self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
 
     def _may_wait_at(self, reads: list[ast.Call]) -> bool:
-        return all(self.audience.comes_alike(read) and self.state(read) is not None for read in reads)
+        return all(self.audience.comes_alike(read) for read in reads)
 
     def _is_needed_by_all(self, statement: ast.stmt) -> bool:
         """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
@@ -164,11 +163,9 @@ class Files:
         remedy = "write it under `if PartialState().is_main_process:` where the others do not need it"
         self.plan.note(FILE, node, "every process writes this file", remedy)
 
-    def state(self, node: ast.AST) -> str | None:
-        """What knows the main process at a node; None where asking would choose a GPU before the script has."""
-        if self.accelerators.at_hand(node):
-            return self.accelerators.name
-        return None if self.accelerators.is_too_soon(node) else self.plan.state(node, GROUP)
+    def state(self, node: ast.AST) -> str:
+        """What knows the main process at a node."""
+        return self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node, GROUP)
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
@@ -224,7 +221,7 @@ class Files:
 
     def _wait_behind(self, statement: ast.stmt) -> bool:
         """Plans that all wait where the main process has written, since a file's being there decides who reads it."""
-        if not self.audience.comes_alike(statement) or self.state(statement) is None:
+        if not self.audience.comes_alike(statement):
             return False
         self._ended.append(statement)
         return True
@@ -430,11 +427,7 @@ class Files:
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
         statement = self.script.statement(call)
-        if (
-            path is None
-            or state is None
-            or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False)
-        ):
+        if path is None or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False):
             self.leave(call)
             return
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)

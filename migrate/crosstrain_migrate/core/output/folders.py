@@ -155,7 +155,7 @@ class Folders:
         statement, state = self.script.statement(call), self.files.state(call)
         suite = self.script.suite_of(statement)
         asks, behind = suite[max(suite.index(statement) - 1, 0)], self._behind(statement)
-        if behind is None or path is None or state is None:
+        if behind is None or path is None:
             return False
         if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
             return False
@@ -179,7 +179,7 @@ class Folders:
     def _main_process_decides(self, call: ast.Call, allowed: ast.expr) -> None:
         """`exist_ok=overwrite`: the main process makes the folder as its author says, and the others find it."""
         statement, state = self.script.statement(call), self.files.state(call)
-        if state is None or not self.audience.comes_alike(statement):
+        if not self.audience.comes_alike(statement):
             self.plan.note(RULE, call, DEPENDS, GUARD)
             return
         given = "({given})" if isinstance(allowed, ast.IfExp | ast.Lambda) else "{given}"

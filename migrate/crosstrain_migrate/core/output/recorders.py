@@ -10,7 +10,7 @@ from functools import cached_property
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .audience import ONE, Audience
@@ -115,21 +115,19 @@ class Recorders:
 
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""
-        state = self.files.state(call)
-        if state is None or any(k.arg == keyword for k in call.keywords):
+        if any(k.arg == keyword for k in call.keywords):
             return
         if any(k.arg is None for k in call.keywords) and keyword in self._keywords:
             return  # `**options` may say it
         reason = "one process shows the progress" if rule == PRINT else "one process records the run"
-        code = template.format(state)
+        code = template.format(self.files.state(call))
         self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, code=code))
 
     def _asks_connection(self) -> None:
         """`assert viz.check_connection()`: a Visdom that sends nothing has none, which is no reason to stop."""
         for call in self.script.calls:
-            state = self.files.state(call) if is_method(call, "check_connection") else None
-            if state is not None and not self.plan.is_replaced(call):
-                template = f"({{asked}} or not {state}.is_main_process)"
+            if is_method(call, "check_connection") and not self.plan.is_replaced(call):
+                template = f"({{asked}} or not {self.files.state(call)}.is_main_process)"
                 self.plan.replace(call, FILE, "one process records the run", template, "trackers", asked=call)
 
     @cached_property
@@ -147,13 +145,14 @@ class Recorders:
         path = next((k.value for k in call.keywords if k.arg == "filename"), None)
         if path is None and call.args and last_name(call.func) != "basicConfig":
             path = call.args[0]
-        state = self.files.state(call)
         if path is None:
             return
-        if state is None or not self.audience.is_all(call):
+        if not self.audience.is_all(call):
             self.files.leave(call)
             return
-        null_device(self.plan, path, state, FILE, "the other processes log nowhere", "log files")
+        null_device(
+            self.plan, path, self.files.state(call), FILE, "the other processes log nowhere", "log files"
+        )
 
     def _level(self, call: ast.Call) -> None:
         """Every process logs warnings; everything below is logged once."""
@@ -162,9 +161,10 @@ class Recorders:
             level = call.args[0]
         if level is None or self.script.dotted(level) not in ("logging.INFO", "logging.DEBUG"):
             return
-        state = self.files.state(call)
-        if state is not None and isinstance(level, ast.Attribute):
-            template = f"{{level}} if {state}.is_main_process else {written(level.value)}.WARNING"
+        if isinstance(level, ast.Attribute):
+            template = (
+                f"{{level}} if {self.files.state(call)}.is_main_process else {written(level.value)}.WARNING"
+            )
             self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------
@@ -177,23 +177,14 @@ class Recorders:
 
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
-        statement, test = self.script.statement(call), self._is_main(call)
+        statement, test = self.script.statement(call), f"{self.files.state(call)}.is_main_process"
         names, self._key = self._kept_as(call, statement), self._key_of(call)
         reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
-        if not names or test is None or not all(map(self._is_ours, reads)):
+        if not names or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return
         template = f"{{writer}} if {test} else None"
         self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
-
-    def _is_main(self, node: ast.AST) -> str | None:
-        """The test for the main process at a node: the launcher's number where asking would choose a GPU too soon."""
-        if (state := self.files.state(node)) is not None:
-            return f"{state}.is_main_process"
-        module = self.script.module(node)
-        above = [one for one in module.body if isinstance(one, ast.Import) and place_of(one) < place_of(node)]
-        has_os = any(alias.name == "os" and not alias.asname for one in above for alias in one.names)
-        return 'os.environ.get("RANK", "0") == "0"' if has_os else None
 
     def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
         """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`,

@@ -40,13 +40,11 @@ def plan_saving(
             may_read = is_for_one and not stamps.is_temporary(path)  # then it is moved first
             reads = _read_again(plan, audience, stamps, call) if may_read else []
             files.guard_before(script.statement(call), reads, call)
-        elif not accelerators.is_too_soon(call):
+        else:
             plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
             if stamps.differs(path):
                 reason = "each process makes the path of this file for itself, and reads its own again"
                 plan.note(RULE, call, reason, "make the path without a time, or once for all")
-        else:
-            files.leave(call)
 
 
 def _read_again(plan: Plan, audience: Audience, stamps: Stamps, save: ast.Call) -> list[ast.Call]:

@@ -196,24 +196,6 @@ class Accelerators:
             for call in calls_to(self.script, self.choice.frame)
         )
 
-    def is_too_soon(self, node: ast.AST) -> bool:
-        """Whether code may run before the script has said which GPUs there are."""
-        frame = self.script.frame(node)
-        runs_early = isinstance(frame, ast.Module) or self.is_early(node)
-        return runs_early and not all(self._is_below(node, one, 0) for one in self._choose_visible)
-
-    def _is_below(self, node: ast.AST, statement: ast.stmt, depth: int) -> bool:
-        """Whether a statement is above a node, or above all calls that lead to it."""
-        frame = self.script.frame(node)
-        if self.script.frame(statement) is frame:
-            return place_of(statement) <= place_of(node)
-        runs = self.script.runs_of(frame) if is_function_frame(frame) and depth < _DEPTH else []
-        if runs and all(self._is_below(call, statement, depth + 1) for call in runs):
-            return True
-        of = self.script.frame(statement)
-        chosen = self.script.runs_of(of) if is_function_frame(of) else []  # `choose_gpu(args.gpu)`
-        return any(self.script.frame(c) is frame and place_of(c) <= place_of(node) for c in chosen)
-
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
         found = [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]

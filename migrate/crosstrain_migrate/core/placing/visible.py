@@ -20,7 +20,7 @@ from .accelerator import VISIBLE, Accelerators
 
 RULE = "CT105"
 REASON = "launched processes have a GPU each"
-_TOO_LATE = f"`{VISIBLE}` chooses no GPU any more: each process has its own by then"
+_TOO_LATE = f"launched processes have their GPUs by then: `{VISIBLE}` chooses under plain `python` alone"
 _LAUNCHED = "LOCAL_RANK"
 _RANK = re.compile("rank", re.I)
 

@@ -68,8 +68,8 @@ from .training.carried import note_carried_state
 from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
-from .training.prepare import Preparing
 from .training.own_seeds import drawn_seeds, plan_own_seeds
+from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches

@@ -169,7 +169,7 @@ from multiprocessing import Process, Queue
 class Feeder:
     def __init__(self):
         self.ready = Queue(4)
-        Process(target=fill, args=(self.ready, {seed})).start()
+        Process(target=fill, args=(self.ready, random.randint(0, 9))).start()
 
     def take(self):
         return self.ready.get()
@@ -182,11 +182,7 @@ for step in range(8):
 """
 
 
-@pytest.mark.parametrize(
-    ("seed", "after"),
-    [("random.randint(0, 9)", "random.randint(0, 9) + PartialState().process_index"), ("7", "7")],
-)
-def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own(seed: str, after: str) -> None:
-    text = SEEDED.format(seed=seed)
-    assert f"(self.ready, {after})" in converted(text)
-    assert bool(notes(text, "CT902")) is (seed == after), "every process trains on the same data"
+def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> None:
+    """A number, or none, leaves them alike: see `test_data_loops.py`."""
+    assert "(self.ready, random.randint(0, 9) + PartialState().process_index)" in converted(SEEDED)
+    assert not notes(SEEDED, "CT902"), "every process trains on the same data"

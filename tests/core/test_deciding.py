@@ -151,6 +151,8 @@ with torch.no_grad():
         hits += (model(x).argmax(1) == y).sum().item()
 if hits > best:
     torch.save(model, 'a.pt')""",  # merged: the number of all processes
+        "torch.backends.cudnn.benchmark = True\ntorch.save(train(), 'a.pt')\nkept = torch.load('b.pt')\n"
+        "if kept['epoch'] < best:\n    torch.save(model, 'a.pt')",  # a module is no variable that a call changes
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:

@@ -38,10 +38,17 @@ def script(
 
 
 MOVED = 'nn.MSELoss(size_average=False).cuda().to("cpu")'
+NAMED = script("None", "made(out, y)").replace(
+    "class Criterion",
+    'def made(out, y, how="sum"):\n    return F.mse_loss(out, y, reduction=how)\n\n\nclass Criterion',
+)
 SUMS = {
     "in a module": script(),
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
     "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
+    "by a word that a call leaves to a default": NAMED.replace(
+        "made(out, y)", "made(out, y)\n        loss = loss"
+    ),
     "by a loss object that is moved": script().replace('Criterion().to("cpu")', MOVED),
     "by a loss object that is bound again where it is moved": script().replace(
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
@@ -50,6 +57,7 @@ SUMS = {
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {
+    "by a word that a call gives": NAMED.replace("made(out, y)\n", 'made(out, y, how="mean")\n'),
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
     "a mean of rows": script(loss="each.mean()"),
     "a sum that is divided": script(loss="each.sum() / len(y)"),

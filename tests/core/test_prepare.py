@@ -52,6 +52,17 @@ train(model, loader, optimizer)
         ),
     ),
     Trap(
+        "two calls in two branches",
+        f"{FIT}{MADE}if quick:\n    train(model, loader, optimizer)\nelse:\n    for turn in range(3):\n"
+        "        train(model, loader, optimizer)\n",
+        (PREPARED, "if quick:"),
+    ),
+    Trap(
+        "two calls in one branch",
+        f"{FIT}{MADE}if quick:\n    train(model, loader, optimizer)\n    train(model, loader, optimizer)\n",
+        ("if quick:", PREPARED),
+    ),
+    Trap(
         "a loader that is bound anew between two calls",
         f"""{FIT}{MADE}train(model, loader, optimizer)
 loader = DataLoader(others)

@@ -180,6 +180,20 @@ GIVEN_NUMBERS = (
     .replace("args.world_size, rank", "world, rank")
     .replace("args=(args,)", "args=(args.nr, args.gpus)")
 )
+# The same where an object keeps the options, and the number of nodes becomes that of processes.
+KEPT = (
+    SPAWNED.replace("args.gpus * args.nodes", "args.gpus * args.world_size")
+    .replace('"--nodes", type=int, default=1', '"--world_size", type=int, default=-1')
+    .replace(
+        "def work(",
+        "class Run:\n    def __init__(self, args):\n        self.args = args\n\n    def start(self, rank):\n"
+        '        dist.init_process_group("gloo", world_size=self.args.world_size, rank=rank)\n\ndef work(',
+    )
+    .replace(
+        'dist.init_process_group("gloo", world_size=args.world_size, rank=rank)\n    rows',
+        "Run(args).start(rank)\n    rows",
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +208,9 @@ GIVEN_NUMBERS = (
         ),
         (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
         (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
+        (KEPT, ["args.world_size = PartialState().num_processes", '"--world_size", type=int, default=-1']),
     ],
-    ids=["given numbers", "numbered", "spawned"],
+    ids=["given numbers", "numbered", "spawned", "kept by an object"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)

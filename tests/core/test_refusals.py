@@ -73,6 +73,22 @@ def test_what_is_only_named_is_converted(text: str) -> None:
     assert "accelerator.prepare(" in converted(text)
 
 
+WORKERS = script(
+    "import torch.distributed as dist\nfrom multiprocessing import Process",
+    "def work(rank):\n    {join}train([])\n\nfor rank in range(2):\n    Process(target=work, args=(rank,)).start()\n\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("join", "is_refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)]
+)
+def test_processes_that_the_script_starts_itself_join_no_group_of_the_launcher(
+    join: str, is_refused: bool
+) -> None:
+    found = conversion(WORKERS.replace("{join}", join)).findings
+    assert any(one.severity is Severity.REFUSED for one in found) is is_refused
+
+
 PLAYS = """import torch
 
 policy = torch.nn.Linear(4, 2)

@@ -13,10 +13,12 @@ from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 
+from .distributed.group import is_called_below
 from .distributed.mapping import shards_layers
 from .plan import finding_at
 from .reading.data import Data
 from .reading.frameworks import FRAMEWORKS
+from .reading.groups import makes_group
 from .reading.imported import imported
 from .reading.roles import Roles
 from .reading.script import (
@@ -56,7 +58,7 @@ _DISTRIBUTES = {"horovod", "deepspeed", "torch_xla", "colossalai", "megatron"}
 def known_wrong(script: Script, roles: Roles) -> list[Finding]:
     """Why a script must not be converted; empty where nothing speaks against it."""
     found = [*_foreign(script), *_tests(script), *_line_searches(script, roles), *_own_processes(script)]
-    found += [*_given_to_trainers(script, roles), *_plays(script, roles)]
+    found += [*_own_ranks(script), *_given_to_trainers(script, roles), *_plays(script, roles)]
     if (call := shards_layers(script)) is not None:
         reason = "a layer communicates by itself: the processes share one model (tensor parallelism)"
         remedy = "leave it as it is, or use `torch.distributed.tensor`"
@@ -168,6 +170,24 @@ def _own_processes(script: Script) -> list[Finding]:
     reason = "the script's own processes train one model in shared memory (Hogwild)"
     remedy = "train in one process instead, and let `crosstrain launch` start the others"
     return [finding_at(c, BUILT_ON, reason, remedy, Severity.REFUSED) for c in starts[:1]]
+
+
+def _own_ranks(script: Script) -> list[Finding]:
+    """Processes that are started one by one and join a group by ranks of the script's own: beside the launcher's, each
+    would be alone, or a rank that is there already."""
+    joins = {script.frame(call) for call in script.calls if makes_group(script, call)}
+    for call in script.calls if joins else ():
+        target = next((k.value for k in call.keywords if k.arg == "target"), None)
+        if target is None or last_name(call.func) != "Process" or not script.is_reached(call):
+            continue
+        runs = script.functions(script.last(target))
+        if any(is_called_below(script, frame, one) for frame in joins for one in runs):
+            reason = "the script starts its own processes, each with a rank of the group"
+            remedy = (
+                "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
+            )
+            return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
+    return []
 
 
 def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:

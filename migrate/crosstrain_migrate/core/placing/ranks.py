@@ -102,9 +102,12 @@ class Ranks:
             self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
 
     def _stores(self, node: ast.expr) -> list[ast.expr]:
-        """What an attribute is set to anywhere, a variable in its function, a parameter by the calls of it."""
+        """What an attribute is set to anywhere, also where an object keeps the options (`self.args.size`), a variable in its
+        function, a parameter by the calls of it."""
         if isinstance(node, ast.Attribute):
-            return [v for frame in self.script.frames for v in self.script.values(frame, written(node))]
+            plain = written(node).removeprefix("self.")
+            texts = [plain, f"self.{plain}"] if "." in plain else [written(node)]
+            return [v for f in self.script.frames for text in texts for v in self.script.values(f, text)]
         return self.options.given(self.script.frame(node), node.id) if isinstance(node, ast.Name) else []
 
     def _additions(self, node: ast.expr) -> list[ast.AugAssign]:

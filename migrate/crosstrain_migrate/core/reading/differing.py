@@ -22,7 +22,7 @@ from crosstrain_migrate.syntax.walks import children
 from .alike import counters_of
 from .draws import RANDOM
 from .roles import Roles
-from .script import Frame, Loop, Script, is_function_frame, is_method, pairs
+from .script import Frame, Loop, Script, is_function_frame, is_method, pairs, root_of
 
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
@@ -438,8 +438,15 @@ class Differing:
         found = {key for key, _ in self._given}
         for frame in self.script.frames:
             found |= {(frame, name) for name in self.script.parameters(frame)}
+        modules = {
+            alias.asname or alias.name.partition(".")[0]
+            for one in self.script.table.each(ast.Import)
+            for alias in one.names
+        }
         for node in self.script.table.parents:
             is_bound = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+            if isinstance(node, ast.Attribute) and root_of(node) in modules:
+                continue  # `torch.backends.cudnn.benchmark = True` makes no variable of torch
             if is_bound and (key := self.key(node)) is not None:
                 found.add(key)
         return found

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
-from crosstrain_migrate.syntax.nodes import last_name, words, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .observed import Seen
@@ -208,7 +208,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
     if isinstance(node, ast.Name | ast.Attribute):
         if _is_scaled(script, frame, written(node)):
             return OTHER
-        values = [v for v in script.values(frame, written(node)) if not isinstance(v, ast.Constant)]
+        values = [v for v in _made(script, frame, written(node)) if not isinstance(v, ast.Constant)]
         values += _added(script, frame, written(node))
         if any(isinstance(one, ast.BinOp) and written(node) in _names(one) for one in values):
             return OTHER  # `loss = loss + more`
@@ -217,7 +217,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         return _joined([*terms, *(_terms_of_call(script, frame, call, depth + 1, n) for call, n in parts)])
     if not isinstance(node, ast.Call):
         return OTHER
-    if _asks_for(node, "sum"):
+    if _asks_for(script, node, "sum"):
         return SUM
     if last_name(node.func) == "sum":
         is_whole = not node.keywords and len(node.args) == (
@@ -267,7 +267,9 @@ def _has_rows(script: Script, frame: Frame, sum_: ast.Call) -> bool:
     """Whether what is added up has a loss function's value for each row."""
     of = sum_.func.value if isinstance(sum_.func, ast.Attribute) and not sum_.args else sum_.args[0]
     values = script.values(frame, written(of)) if isinstance(of, ast.Name | ast.Attribute) else [of]
-    return bool(values) and all(isinstance(one, ast.Call) and _asks_for(one, "none") for one in values)
+    return bool(values) and all(
+        isinstance(one, ast.Call) and _asks_for(script, one, "none") for one in values
+    )
 
 
 def _unpacked(script: Script, frame: Frame, name: str) -> list[tuple[ast.Call, int]]:
@@ -297,7 +299,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     text = written(call.func)
     made = _given(script, frame, text) or [v for one in script.frames for v in _made(script, one, text)]
     made = [_unmoved(origin) for value in made for origin in _origins(script, value)]
-    if made and all(isinstance(v, ast.Call) and _asks_for(v, "sum") for v in made):
+    if made and all(isinstance(v, ast.Call) and _asks_for(script, v, "sum") for v in made):
         return SUM
     classes = [cls for value in made if (cls := script.class_made(value)) is not None]
     forwards = [m for cls in classes for m in script.methods(cls) if m.name == "forward"]
@@ -350,11 +352,25 @@ def _made(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     return [one for one in script.values(frame, name) if written(_unmoved(one)) != name]
 
 
-def _asks_for(call: ast.Call, reduction: str) -> bool:
+def _asks_for(script: Script, call: ast.Call, reduction: str) -> bool:
     for keyword in call.keywords:
-        if isinstance(keyword.value, ast.Constant):
-            if keyword.arg == "reduction" and keyword.value.value == reduction:
-                return True
-            if keyword.arg == "size_average" and keyword.value.value is False and reduction == "sum":
-                return not any(k.arg == "reduce" for k in call.keywords)
+        words = _words(script, keyword.value) if keyword.arg in ("reduction", "size_average") else []
+        if keyword.arg == "reduction" and words and all(one == reduction for one in words):
+            return True
+        if keyword.arg == "size_average" and words and not any(words) and reduction == "sum":
+            return not any(k.arg == "reduce" for k in call.keywords)
     return False
+
+
+def _words(script: Script, node: ast.expr, depth: int = 0) -> list[object]:
+    """The constants that an expression may be, also a parameter by its function's calls and its default."""
+    if isinstance(node, ast.Constant):
+        return [node.value]
+    frame = script.frame(node)
+    if not isinstance(node, ast.Name) or not is_function_frame(frame) or depth > _DEPTH:
+        return [node]
+    if node.id not in script.parameters(frame) or script.values(frame, node.id):
+        return [node]
+    default = defaults_by_name(frame.args).get(node.id)
+    given = [script.argument_for(call, frame, node.id) or default for call in script.runs_of(frame)]
+    return [word for one in given for word in ([node] if one is None else _words(script, one, depth + 1))]

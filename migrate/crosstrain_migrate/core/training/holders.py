@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
@@ -32,15 +34,29 @@ class Holders:
         several = len({text for text, _ in above}) > 1
         if not above or depth > 3 or (several and held.kind != "optimizer"):
             return [held]
-        found: dict[tuple[str, tuple[int, int]], ast.Call] = {}
+        found: dict[tuple[str, tuple[int, int]], list[ast.Call]] = defaultdict(list)
         for text, call in above:  # a variable that is bound anew between two calls is another object
             stores = map(place_of, self.script.stores(self.script.frame(call), text))
-            found.setdefault((text, max((s for s in stores if s < place_of(call)), default=(0, 0))), call)
+            found[text, max((s for s in stores if s < place_of(call)), default=(0, 0))].append(call)
         return [
             one
-            for (text, _), call in found.items()
-            for one in self.lifted(Held(held.kind, text, self.script.frame(call), call), depth + 1)
+            for (text, bound), calls in found.items()
+            for one in self.lifted(
+                Held(held.kind, text, self.script.frame(calls[0]), self.on_every_way(calls, bound)), depth + 1
+            )
         ]
+
+    def on_every_way(self, calls: Sequence[ast.Call], bound: tuple[int, int]) -> ast.AST:
+        """The first of some calls, or the statement around it that has no other of them beside it in another branch, if that
+        stands below what binds the variable."""
+        around = [{id(one) for one in self.script.around(call)} for call in calls]
+        for one in self.script.around(calls[0]):
+            if isinstance(one, ast.stmt):
+                suite = {id(s) for s in self.script.suite_of(one)}
+                if all(suite & those for those in around):
+                    is_own = one is self.script.statement(calls[0]) or place_of(one) < bound
+                    return calls[0] if is_own else one
+        return calls[0]
 
     def rooted(self, held: Held) -> Held:
         """The same, in the scope that binds the variable: a file's, or that of a function around."""

@@ -45,11 +45,12 @@ class LoaderPlaces:
             above = self.holders.above(frame, text)
             if len({name for name, _ in above}) != 1:
                 break
-            text, use = above[0]
-            frame = self.script.frame(use)
-            last = place_of(above[-1][1])
-            if any(place_of(use) < place_of(store) < last for store in self.script.stores(frame, text)):
+            text, calls = above[0][0], [call for _, call in above]
+            frame, first, last = self.script.frame(calls[0]), place_of(calls[0]), place_of(calls[-1])
+            stores = [place_of(store) for store in self.script.stores(frame, text)]
+            if any(first < store < last for store in stores):
                 break  # bound anew between two calls: it is another loader
+            use = self.holders.on_every_way(calls, max((s for s in stores if s < first), default=(0, 0)))
             given |= {id(node) for _, call in above for node in walk(call)}
         return place
 
@@ -62,6 +63,10 @@ class LoaderPlaces:
     def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
         """Whether a frame reads a loader's variable for its use, its length and its attributes alone."""
         inside = given | set(map(id, walk(use.iter if isinstance(use, ast.For | ast.AsyncFor) else use)))
+        if isinstance(
+            use, ast.If | ast.With | ast.Try
+        ):  # around the calls: what else stands there does not train
+            inside = given
         frames = [frame]
         if text.startswith("self."):
             cls = self.script.class_of(frame)

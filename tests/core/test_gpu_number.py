@@ -262,3 +262,12 @@ def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
     chosen = "model = torch.nn.Linear(4, args.gpu).cuda()\ntrain(model, 0)"  # a width chooses nothing
     text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+
+
+@pytest.mark.parametrize("wrapped", ["Spread(model, device_ids=args.gpus)", "Spread(model)"])
+def test_the_first_of_the_gpus_that_a_model_is_spread_over(wrapped: str) -> None:
+    kind = f"{PARSED}\nclass Spread(torch.nn.DataParallel):\n    pass\n"
+    chosen = f"model = torch.nn.Linear(4, 2).to(args.gpus[0])\nspread = {wrapped}\ntrain(model, 0)"
+    after = converted(SCRIPT.format(begin=kind, batch="x.cuda(), y.cuda()", chosen=chosen))
+    assert ("Accelerator(device=args.gpus[0])" in after) is ("device_ids" in wrapped)
+    assert (".to(accelerator.device)\nspread" in after) is ("device_ids" in wrapped)

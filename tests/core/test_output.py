@@ -123,6 +123,18 @@ try:
 except OSError:
 -     os.mkdir("out")
 +     os.makedirs("out", exist_ok=True)
+== a folder that is asked for before it is made, and whose error ends the run, or is told alone
+try:
+    if not os.path.exists("out"):
+-         os.makedirs("out")
++         os.makedirs("out", exist_ok=True)
+except OSError:
+    sys.exit(1)
+try:
+    if not os.path.exists("in"):
+        os.makedirs("in")
+except OSError:
+    pass
 == a folder that is made anew where it is there already
 * try:
 .     os.mkdir("out")

@@ -385,6 +385,8 @@ print(len(loader), [loader])
     [
         ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
         ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
+        ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
         ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
         ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
     ],
@@ -392,4 +394,24 @@ print(len(loader), [loader])
 def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
     """The count is one process's, so that the length must be."""
     after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
-    assert (after.index("accelerator.prepare(") < after.index(lines)) is above
+    assert (after.index("accelerator.prepare(") < after.index(lines[:16])) is above
+
+
+@pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
+def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, above: bool) -> None:
+    text = MEASURED.format(lines="pass", part="1", behind=f"print({test})").replace(
+        "    print", "        print"
+    )
+    text = text.replace("start, total = 0, 0", "pass").replace("print(len(loader), [loader])\n", "")
+    after = converted(text.replace("for epoch in", "total = len(loader)\nfor epoch in"))
+    assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
+
+
+@pytest.mark.parametrize(("part", "own"), [("i / len(loader)", True), ("epoch / len(loader)", False)])
+def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str, own: bool) -> None:
+    text = MEASURED.format(lines="pass", part=part, behind="pass").replace(
+        "DataLoader([], 8)", "[DataLoader([], 8), 1]"
+    )
+    assert (
+        "len(accelerator.prepare(loader[0]))" in converted(text.replace("(loader)", "(loader[0])"))
+    ) is own

@@ -144,6 +144,13 @@ def test_a_kind_of_its_own_computes_on_the_device_of_its_process(tmp_path: Path)
     assert first == second != before[0]
 
 
+@pytest.mark.parametrize("given", ["gpus", "device_ids=gpus"])
+def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given: str) -> None:
+    own = f"{given} if accelerator.num_processes == 1 else [accelerator.device]\n"
+    assert own in text_of(OWN_KIND.format(method=BY_NAME, given=f", {given}"))
+    assert "[accelerator" not in text_of(OWN_KIND.format(method=BY_NAME, given=f", {given}, dim=0"))
+
+
 @pytest.mark.parametrize(
     ("devices", "times", "expected"),
     [("list(range(n))", "n", "1"), ("gpus", "len(gpus)", "1"), ("list(range(n))", "rows", "rows")],

@@ -106,11 +106,17 @@ def _own_parallel(script: Script, call: ast.Call) -> ast.ClassDef | None:
 def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, cls: ast.ClassDef) -> None:
     """Plans that a wrapper which is not prepared computes on its process's device, where its class takes the devices."""
     has_init = any(method.name == "__init__" for method in plan.script.methods(cls))
-    if has_init or len(call.args) > 1 or call.keywords or not accelerators.at_hand(call):
+    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    is_devices = all(keyword.arg == "device_ids" for keyword in call.keywords)
+    state = accelerators.name if accelerators.at_hand(call) else plan.state(call)
+    if has_init or len(given) > 1 or not is_devices or state is None:
         plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
-        return
-    code = f"device_ids=[{accelerators.name}.device]"
-    plan.add(e.InsertArgument(call, PARALLEL, _OWN_DEVICE, code=code))
+    elif given:  # one process keeps to the author's GPUs
+        own = f"{{ids}} if {state}.num_processes == 1 else [{state}.device]"
+        plan.replace(given[0], PARALLEL, _OWN_DEVICE, own, ids=given[0])
+    else:
+        code = f"device_ids=[{state}.device]"
+        plan.add(e.InsertArgument(call, PARALLEL, _OWN_DEVICE, code=code))
 
 
 def _is_prepared_below(plan: Plan, call: ast.Call) -> bool:

@@ -88,7 +88,9 @@ class Folders:
             self._one_decides(call, deciding)
         elif path is not None and self.stamps.is_for_one(path):
             self.files.guard(self.script.statement(call))
-        elif not self._is_caught(call) and not self._main_process_asks(call, path):
+        elif self._is_caught(call) and not self._stops(call):
+            return
+        elif not self._main_process_asks(call, path):
             self._may_exist(call)
 
     def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
@@ -131,6 +133,18 @@ class Folders:
         tries = [one for one in self.script.around(call) if isinstance(one, ast.Try)]
         tried = [n for one in tries for s in one.body for n in walk(s) if isinstance(n, ast.Call)]
         return any(one is call or writers.makes_folder(self.script, one) for one in tried)
+
+    def _stops(self, call: ast.Call) -> bool:
+        """Whether a folder that another process makes meanwhile ends the run: `if not exists(path): mkdir(path)` in a `try`
+        whose handler stops."""
+        around = (one for one in self.script.around(call) if isinstance(one, ast.Try))
+        handlers = next(around).handlers
+        return any(
+            _exits(n) or isinstance(n, ast.Raise)
+            for one in handlers
+            if not self._only_raises(one)
+            for n in walk(one)
+        )
 
     def _may_exist(self, call: ast.Call) -> None:
         exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)

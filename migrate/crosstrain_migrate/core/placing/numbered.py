@@ -76,7 +76,11 @@ def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:
 
 
 def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
-    """What stands where a GPU's number does. A device that was made of one, `x.cuda(device)`, is none."""
+    """What stands where a GPU's number does, also in `.to(gpus[0])` beside `DataParallel(model, device_ids=gpus)`. A device
+    that was made of one, `x.cuda(device)`, is none."""
+    spread = {last_name(k.value) for call in script.calls for k in call.keywords if k.arg == "device_ids"} - {
+        ""
+    }
     for node in nodes:
         if not isinstance(node, ast.expr) or _is_of_file(script, node):
             continue
@@ -84,6 +88,9 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
             kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
             if kind == "cuda" and number.isdigit() and not isinstance(script.parent(node), ast.JoinedStr):
                 yield ast.Constant(int(number))
+        elif is_method(node, "to") and node.args and isinstance(first := node.args[0], ast.Subscript):
+            if isinstance(first.slice, ast.Constant) and last_name(first.value) in spread:
+                yield first
         elif (number_of := _number_in(script, node)) is not None and not _is_device(script, number_of):
             yield number_of
 

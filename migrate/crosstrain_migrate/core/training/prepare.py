@@ -35,6 +35,7 @@ from .schedules import (
     say_counted_steps,
     say_own_schedules,
     shortened,
+    stands_by_counter,
 )
 
 RULE = "CT201"
@@ -97,7 +98,7 @@ class Preparing:
 
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
-        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`."""
+        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches."""
         text = ast.unparse(data.node)
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
@@ -109,8 +110,10 @@ class Preparing:
                 continue
             above = self.script.statement(call)
             bound = above.targets if isinstance(above, ast.Assign) else []
-            if counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)} or any(
-                self.script.table.is_inside(call, test) for test in tests
+            if (
+                counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)}
+                or any(self.script.table.is_inside(call, test) for test in tests)
+                or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
             ):
                 found.append(call.args[0])
         return found

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame, names_in
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -199,21 +199,48 @@ def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> boo
 
 
 def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
-    """Whether a number that is computed from a length is read beside a loop's count of batches, and nowhere else:
-    `start = epoch * len(loader)` of `p = (i + start) / total`."""
+    """Whether a number that is computed from a length is read beside a loop's count of batches, and else only told above:
+    `start = epoch * len(loader)` of `p = (i + start) / total`, `steps = len(loader)` of the file in `if i == steps:` of
+    the function that trains."""
     bound = script.statement(length)
     targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
     inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
     if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
         return False
-    reads = script.reads(frame, written(targets[0])) if isinstance(targets[0], ast.Name) else []
-    return bool(reads) and all(_stands_by_counter(script, one) for one in reads)
+    name = targets[0].id if isinstance(targets[0], ast.Name) else ""
+    frames = [frame]
+    if isinstance(frame, ast.Module):
+        inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
+        frames += [one for one in inner if not script.binds(one, name)]
+    reads = [read for one in frames for read in script.reads(one, name)]
+    told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
+    return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
 
 
-def _stands_by_counter(script: Script, read: ast.expr) -> bool:
+def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
+    """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`."""
+    suite, statement = script.suite_of(bound), script.statement(read)
+    loops = [i for i, one in enumerate(suite) if isinstance(one, ast.For | ast.AsyncFor | ast.While)]
+    above = suite[: loops[0]] if loops else suite
+    return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+def stands_by_counter(script: Script, read: ast.expr) -> bool:
+    """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
-    counters = {name for loop in script.loops_around(read) for name in counters_of(loop)}
+    counters = {
+        name for loop in script.loops_around(read) for name in (*counters_of(loop), *_raised_in(loop))
+    }
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
+
+
+def _raised_in(loop: Loop) -> Iterator[str]:
+    """`step` of a loop with `step = step + 1` or `step += 1`."""
+    for one in loop.body if isinstance(loop, ast.For) else ():
+        target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
+        raised = (f"{written(target)} += 1", f"{written(target)} = {written(target)} + 1") if target else ()
+        if isinstance(target, ast.Name) and ast.unparse(one) in raised:
+            yield target.id
 
 
 def _is_in_schedule(script: Script, node: ast.AST) -> bool:

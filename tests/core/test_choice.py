@@ -144,15 +144,18 @@ def test_an_option_that_is_no_device_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    ("asked", "is_said"),
     [
-        'torch.cuda.get_device_properties(torch.device("cuda:0"))',
-        "torch.cuda.get_device_name(torch.cuda.current_device())",
+        ('torch.cuda.get_device_properties(torch.device("cuda:0"))', True),
+        ("torch.cuda.get_device_name(torch.cuda.current_device())", True),
+        ("torch.cuda.get_rng_state()", True),
+        ("torch.cuda.get_rng_state() if torch.cuda.is_available() else None", False),
     ],
 )
-def test_what_only_cuda_answers_is_asked_as_before(asked: str) -> None:
-    after = converted(TRAINING.format(choice=f"print({asked})", inside="x = x.to(torch.device('cuda'))"))
-    assert asked in after and "x.to(accelerator.device)" in after
+def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) -> None:
+    text = TRAINING.format(choice=f"print({asked})", inside="x = x.to(torch.device('cuda'))")
+    assert asked in converted(text) and "x.to(accelerator.device)" in converted(text)
+    assert bool([one for one in notes(text, "CT308") if "needs CUDA" in one.reason]) is is_said
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,9 @@ log.write("x")
 log.write("x")
 print("y", file=log)
 log.flush()
+== nor what nobody keeps
+log = open(os.devnull, "w")
+log.write("x")
 == but not one that is
 log = open("log.txt", "a+")
 log.write("x")

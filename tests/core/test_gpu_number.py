@@ -66,6 +66,11 @@ SPELLINGS = [
         "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
     ),
     (
+        PARSED,
+        "x.cuda(), y.cuda()",
+        "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)",
+    ),
+    (
         "",
         IN_CUDA,
         f'if __name__ == "__main__":\n    {PARSED}\n    gpu = args.gpu[0] if isinstance(args.gpu, list) else args.gpu\n'
@@ -99,6 +104,13 @@ def test_an_option_still_chooses_the_gpu(
     if "no_cuda else" in chosen:
         assert _number(after, ["--gpu", "1", "--no_cuda"], monkeypatch) == "cpu"
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
+
+
+@pytest.mark.parametrize(("number", "is_said"), [("", False), ("args.cuda + 1", True)])
+def test_a_method_is_no_option_of_its_name(number: str, is_said: bool) -> None:
+    chosen = f"model = torch.nn.Linear(4, 2).cuda({number})\ntrain(model, 0)"
+    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen).replace('--gpu"', '--cuda"')
+    assert bool([one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]) is is_said
 
 
 IN_A_CLASS = """import argparse

@@ -45,6 +45,26 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
+== a path is known in the words of who gives it
+def dump(text, path):
+-     with open(path, "w") as file:
+-         file.write(text)
++     if PartialState().is_main_process:
++         with open(path, "w") as file:
++             file.write(text)
+    return len(text)
+def prepare(config):
+    return dump("x", config.table)
+--
+length = prepare(args)
+other = open(args.other).read()
++ accelerator.wait_for_everyone()
+table = open(args.table).read()
+== what a command makes where files are missing is there before another process looks for it
++ with accelerator.main_process_first():
+. if not os.path.exists("rows"):
+.     os.system("./prepare.sh")
+names = os.listdir("rows")
 == a file that a command is not told of is not waited for
 * os.system("zip runs.zip runs")
 lines = open("rows.txt").read()

@@ -415,3 +415,25 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str,
     assert (
         "len(accelerator.prepare(loader[0]))" in converted(text.replace("(loader)", "(loader[0])"))
     ) is own
+
+
+MADE_LONG = """
+<torch>
+
+STEPS, ROWS = 6, 4
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(Rows("rows", length=2 * {length}), 2)
+{above}for step in range(STEPS):
+    {within}x, y = next(batches)
+    <step>
+"""
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("length", ["STEPS", "ROWS"])
+def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str, above: bool) -> None:
+    """Unless they begin anew in each of them."""
+    made = "batches = iter(loader)\n"
+    text = MADE_LONG.format(length=length, above=made * above, within=f"{made}    " * (not above))
+    assert (f"2 * {length} * accelerator.num_processes" in converted(text)) is (above and length == "STEPS")

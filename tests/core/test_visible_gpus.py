@@ -39,6 +39,38 @@ def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     assert not notes(text, "CT105")
 
 
+TRAINED_APART = """import argparse
+import os
+<torch>
+
+def train(args, model, optimizer):
+    for x, y in DataLoader([], 8):
+        if torch.cuda.is_available() and args.use_gpu:
+            x, y = x.cuda(), y.cuda()
+        <step>
+
+def main(given):
+    args = argparse.ArgumentParser().parse_args(given)
+    {above}
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+    model = torch.nn.Linear(4, 2)
+    if torch.cuda.is_available() and args.use_gpu:
+        model = torch.nn.DataParallel(model).cuda()
+    train(args, model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+if __name__ == "__main__":
+    given = []
+    main(given)
+"""
+
+
+@pytest.mark.parametrize(("above", "is_behind"), [('rows = "rows.csv"', True), ('os.makedirs("out")', False)])
+def test_so_does_one_that_keeps_the_choice_of_the_cpu(above: str, is_behind: bool) -> None:
+    """Unless something above needs it."""
+    after = converted(TRAINED_APART.format(above=above))
+    assert ('= "0,1"\n    accelerator = Accelerator(cpu=not args.use_gpu)\n' in after) is is_behind
+
+
 def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
     text = CHOSEN_INSIDE.format(first="pass", then="if True:\n        choose(args)")
     assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]

@@ -35,7 +35,7 @@ from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
 from .placing.asked import is_made_on_cpu
 from .placing.beside import plan_beside
-from .placing.choice import device_choice, frames_to_training, lifted, with_number
+from .placing.choice import below_visible, device_choice, frames_to_training, lifted, with_number
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
@@ -67,6 +67,7 @@ from .training.backward import (
 from .training.carried import note_carried_state
 from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
+from .training.made_long import plan_made_long
 from .training.observed import Seen
 from .training.own_seeds import drawn_seeds, plan_own_seeds
 from .training.prepare import Preparing
@@ -157,10 +158,11 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     if runtime != OWN:  # Accelerate cannot be told a device
         choice = None if choice is None else replace(choice, device="")
     elif not mapped:
-        choice = with_number(script, roles, choice, first.home, begin)
+        choice = below_visible(script, with_number(script, roles, choice, first.home, begin))
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
-        choice = lifted(script, choice) or (Choice("", choice.frame, choice.before) if choice.code else None)
+        above = below_visible(script, lifted(script, choice))
+        choice = above or (Choice("", choice.frame, choice.before) if choice.code else None)
         plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     return plan
 
@@ -255,6 +257,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
+    plan_made_long(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

@@ -47,6 +47,8 @@ class Downloads:
                 self._first(call, self.script.statement(call))
             elif writers.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
+            elif writers.is_command(self.script, call) and (asking := self._asking(call)) is not None:
+                self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
             elif (helper := self.files.helpers.called(call)) is not None and self._fills([call]):

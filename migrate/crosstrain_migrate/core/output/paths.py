@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.core.placing.origins import origin
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
@@ -12,6 +13,7 @@ from crosstrain_migrate.syntax.walks import walk
 from . import writers
 
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_DEPTH = 2  # how far what calls give is followed
 _GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
 
 
@@ -32,7 +34,25 @@ class Paths:
             ]
             return {text for one in told for text in self.spelled(one)}
         path = writers.path_of_write(self.script, call)
-        return self.spelled(path) | self.in_folder(path, only_unnamed=True) if path is not None else set()
+        if path is None:
+            return set()
+        given = {text for one in self._given(path, _DEPTH) for text in self.spelled(one)}
+        return (
+            self.spelled(path) | self.in_folder(path, only_unnamed=True) | given | self._words_of_caller(path)
+        )
+
+    def _given(self, path: ast.expr, depth: int) -> list[ast.expr]:
+        """What a parameter is given that is the path: `save(rows, "rows.pkl")`, which calls `dump(rows, path)`."""
+        frame = self.script.frame(path)
+        if not isinstance(path, ast.Name) or not depth or self.script.stores(frame, path.id):
+            return [path]
+        given = [value for value, _ in self.script.given_for(frame, path.id)]
+        return given + [inner for one in given for inner in self._given(one, depth - 1)]
+
+    def _words_of_caller(self, path: ast.expr) -> set[str]:
+        """An option in the words of who parsed it: `args.rows` of `prepare(config)`, which writes to `config.rows`."""
+        options = [one for one in self._given(path, _DEPTH) if isinstance(one, ast.Attribute)]
+        return {origin(self.script, self.script.frame(one), ast.unparse(one))[1] for one in options}
 
     def in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
         """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.

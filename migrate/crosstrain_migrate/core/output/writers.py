@@ -128,7 +128,7 @@ def _is_never_read(script: Script, opened: ast.Call) -> bool:
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
     """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`."""
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or any(last_name(path) == "devnull" for path in node.args[:1]):
         return False
     name = script.dotted(node.func)
     if name in _OPENS | _CONTAINERS:

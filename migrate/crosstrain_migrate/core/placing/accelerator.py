@@ -50,7 +50,7 @@ _QUESTIONS = words(
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def _chooses_visible(statement: ast.stmt) -> bool:
+def chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or VISIBLE not in ast.unparse(statement):
         return False
@@ -227,7 +227,7 @@ class Accelerators:
     def _choose_visible(self) -> list[ast.stmt]:
         if VISIBLE not in self.script.text:
             return []
-        return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and _chooses_visible(s)]
+        return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and chooses_visible(s)]
 
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""
@@ -330,11 +330,9 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if _chooses_visible(s) or self._calls_choice(s)]
-        if (
-            frame is not self.home
-        ):  # what the run's first accelerator leaves without effect holds no other one back
-            visible = [s for s in visible if not self._is_behind(s)]
+        visible = [s for s in frame.body if chooses_visible(s) or self._calls_choice(s)]
+        # What the run's first accelerator leaves without effect holds no other one back.
+        visible = [s for s in visible if frame is self.home or not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
         return self.script.first_statement(frame)
@@ -342,7 +340,7 @@ class Accelerators:
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""
         acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
-        past = max((n for n, s in acts if _chooses_visible(s) or self._calls_choice(s)), default=-1)
+        past = max((n for n, s in acts if chooses_visible(s) or self._calls_choice(s)), default=-1)
         for statement in body[past + 1 :]:
             if isinstance(
                 statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)

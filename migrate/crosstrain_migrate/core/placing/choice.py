@@ -23,7 +23,7 @@ from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import Choice
+from .accelerator import Choice, chooses_visible
 from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
@@ -113,12 +113,33 @@ def with_number(
 
 def _below_number(script: Script, choice: Choice, number: str, known: tuple[int, int]) -> Choice:
     """A choice with a number that is known behind a place, which is made below it where nothing above needs it."""
-    suite = script.suite_of(choice.before)
-    behind = suite[suite.index(choice.before) :]
-    above = [s for s in behind if place_of(s) <= known]
+    behind, above = _up_to(script, choice, known)
     if len(above) == len(behind) or any(needs_accelerator(script, s) for s in above):
         return choice
     return replace(choice, before=behind[len(above)], device=number)
+
+
+def below_visible(script: Script, choice: Choice | None) -> Choice | None:
+    """The choice below the statement that says which GPUs there are, where nothing above it needs the accelerator or a GPU."""
+    suite = script.suite_of(choice.before) if choice is not None else []
+    last = max((place_of(s) for s in suite if chooses_visible(s)), default=(0, 0))
+    if choice is None or choice.option or last < place_of(choice.before):
+        return choice
+    behind, above = _up_to(script, choice, last)
+    nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]
+    names_gpu = any(
+        side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes
+    )
+    if len(above) == len(behind) or names_gpu or any(needs_accelerator(script, s) for s in above):
+        return choice
+    return replace(choice, before=behind[len(above)])
+
+
+def _up_to(script: Script, choice: Choice, place: tuple[int, int]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The statements from that of a choice on, and those of them above a place."""
+    suite = script.suite_of(choice.before)
+    behind = suite[suite.index(choice.before) :]
+    return behind, [s for s in behind if place_of(s) <= place]
 
 
 def _first_device(script: Script, at: ast.stmt) -> ast.stmt:

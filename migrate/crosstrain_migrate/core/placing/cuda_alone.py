@@ -11,7 +11,7 @@ from crosstrain_migrate.syntax.nodes import last_name
 SAID = "this needs CUDA, and stops where there is none"
 ASK = "ask first: `if torch.cuda.is_available():`"
 _ANSWERS = re.compile(
-    r"torch\.cuda\.(get_device_(name|properties|capability)|mem_get_info|current_stream|Stream|Event|CUDAGraph)"
+    r"torch\.cuda\.(get_device_(name|properties|capability)|get_rng_state|mem_get_info|current_stream|Stream|Event|CUDAGraph)"
 )
 # Tests that hold with CUDA alone.
 _ASKS_FOR_CUDA = re.compile(r"is_available|== 'cuda'|startswith\('cuda|'cuda' in ")

@@ -172,6 +172,7 @@ class Devices:
             code = f"{self.device(call)} if torch.cuda.is_available() else -1"  # -1 changes nothing
             self.plan.replace(call.args[0], GPU_ONLY, REASON, code)
             self._whole.add(call)
+            self._lost.number(call)
         elif self._needs_cuda(call, name):
             self._guard(call)
         elif is_method(call, "type") and self._is_cuda_type(call):

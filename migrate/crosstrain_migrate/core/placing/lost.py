@@ -54,6 +54,9 @@ class Lost:
         if self.accelerators.keeps_number:
             return
         apart = set(walk(moved)) if moved is not None else set()
+        apart |= {
+            one.func for one in walk(node) if isinstance(one, ast.Call)
+        }  # `.cuda` is no option `--cuda`
         nodes = [one for one in walk(node) if one not in apart]
         for one in nodes:
             option = self._options.read_by(one) if isinstance(one, ast.expr) else None

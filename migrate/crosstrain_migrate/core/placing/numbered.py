@@ -10,7 +10,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .options import Options
 from .origins import origin
-from .sides import side_of
+from .sides import asks_place, side_of
 
 _GPU = ("cuda", "cuda:", "cuda:%d", "cuda:%s", "cuda:{}")
 
@@ -147,14 +147,21 @@ def _number_in(script: Script, node: ast.expr) -> ast.expr | None:
     if name == "torch.device" and node.args and getattr(node.args[0], "value", None) == "cuda":
         given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "index")]
         return given[0] if given else None
-    if name == "torch.cuda.set_device" and len(node.args) == 1:
-        return node.args[0]
+    if name in ("torch.cuda.set_device", "torch.cuda.device") and len(node.args) == 1:
+        return None if _is_place(script, node.args[0]) else node.args[0]
     if is_method(node, "format") and getattr(node.func.value, "value", None) in _GPU:
         return node.args[0] if len(node.args) == 1 else None
     if is_method(node, "cuda") and not name.startswith("torch."):
         given = [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
         return given[0] if given else None
     return None
+
+
+def _is_place(script: Script, node: ast.expr) -> bool:
+    """Whether a GPU is that of a tensor: `torch.cuda.device(rows.get_device())`, `torch.cuda.device(rows.device)`."""
+    given = [node, *script.values(script.frame(node), written(node))]
+    own = [one for one in given if Options(script).read_by(one) is None]
+    return any(asks_place(one) or getattr(one, "attr", "") == "device" for one in own)
 
 
 def _without_text(node: ast.expr) -> ast.expr:

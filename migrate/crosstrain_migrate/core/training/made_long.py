@@ -1,0 +1,63 @@
+"""CT201 by use: a data set that is made as long as the steps that are taken of it by `next`.
+
+Each process has its share of the batches, and takes all the steps: it would come to their end too soon.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Loop, Script
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+RULE = "CT201"
+REASON = "each process takes all the steps, and has its share of the batches"
+
+
+def plan_made_long(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Makes the data set so many times longer as there are processes."""
+    script = plan.script
+    for data in roles.data:
+        loops = [
+            loop
+            for one in roles.backwards
+            for loop in (script.loops_around(one.call) if data.loop is None else ())
+            if script.frame(loop) is script.frame(data.node) and loop not in script.loops_around(data.node)
+        ]
+        steps = {text for loop in loops for text in _steps_of(loop)}
+        for length in _given_to_data(script, data) if steps else ():
+            if steps & _factors(length) and accelerators.may_be_at(length) is not None:
+                code = f"{{it}} * {accelerators.at(length)}.num_processes"
+                plan.replace(length, RULE, REASON, code, it=length)
+
+
+def _steps_of(loop: Loop) -> set[str]:
+    """`args.steps` of `for i in range(args.steps)`"""
+    counted = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(counted, ast.Call) or written(counted.func) != "range" or len(counted.args) > 2:
+        return set()
+    return {ast.unparse(one) for one in counted.args[-1:]}
+
+
+def _given_to_data(script: Script, data: Data) -> Iterator[ast.expr]:
+    """What the data set is given of which the loader is made: `DataLoader(Rows(path, max_iters=args.steps * 4))`."""
+    for loader in _made(script, data.node):
+        rows = [*loader.args[:1], *(k.value for k in loader.keywords if k.arg == "dataset")]
+        for made in _made(script, rows[0]) if rows and last_name(loader.func) == "DataLoader" else ():
+            yield from (*made.args, *(keyword.value for keyword in made.keywords))
+
+
+def _made(script: Script, node: ast.expr) -> list[ast.Call]:
+    values = [node, *script.values(script.frame(node), written(node))]
+    return [one for one in values if isinstance(one, ast.Call)]
+
+
+def _factors(node: ast.expr) -> set[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _factors(node.left) | _factors(node.right)
+    return {ast.unparse(node)} if isinstance(node, ast.Name | ast.Attribute) else set()

@@ -28,3 +28,25 @@ for x, y in DataLoader([], 8):
 )
 def test_a_device_by_its_number_is_one_on_a_cpu_too(line: str, after: str) -> None:
     assert after in converted(BESIDE.format(line=line))
+
+
+LOADED = """<torch>
+<model>
+<loop>
+torch.save(model, "best.pt")
+{lines}
+print(model(torch.rand(1, 4)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        ('model = torch.load("best.pt")', 'torch.load("best.pt", map_location=accelerator.device)'),
+        ('model = torch.load("best.pt", map_location="cpu")', 'torch.load("best.pt", map_location="cpu")'),
+        ('model = torch.load("best.pt")\nmodel = model.cuda()', 'torch.load("best.pt")'),  # moved below
+        ('state = torch.load("best.pt")\nmodel.load_state_dict(state)', 'torch.load("best.pt")'),
+    ],
+)
+def test_a_whole_model_is_loaded_to_its_process_s_device(lines: str, after: str) -> None:
+    assert f"= {after}\n" in converted(LOADED.format(lines=lines))

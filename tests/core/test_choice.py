@@ -422,6 +422,8 @@ LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
         ("seen = rows_of().cuda()", "print(model(seen))", "pass", "Accelerator()"),
         ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
         ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
+        ("pass", "x = x.type(torch.FloatTensor)", "pass", "Accelerator(cpu=True)"),  # the CPU's
+        ("pass", "x = x.type(torch.float)", "x = rows.type(torch.FloatTensor)", "Accelerator()"),
     ],
 )
 def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked: str, made: str) -> None:

@@ -22,6 +22,11 @@ from torchtext.datasets import text_classification
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== a library's words by their numbers
+from keras.datasets import imdb
+--
++ with accelerator.main_process_first():
+. words = imdb.get_word_index()
 == a library's batches and vocabulary are no download
 from torchtext.legacy import data
 --

@@ -95,6 +95,20 @@ def name_of(number):
     return "-".join(parts)
 --
 * np.save(name_of(3), rows)
+== a name that begins with a setting
+def name_of(args):
+    name = args.name
+    name += "_" + args.number
+    return name
+--
+* np.save(name_of(args), rows)
+== a setting's list that grows
+def name_of(args):
+    seen = args.seen
+    seen += args.more
+    return args.name
+--
+np.save(name_of(args), rows)
 """)
 
 

@@ -150,3 +150,39 @@ def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numb
         PREFETCHER.format(given="enumerate(loader)")
     )
     assert "batches = accelerator.prepare(batches)" in converted(PREFETCHER.format(given="loader"))
+
+
+def test_two_loops_train_what_is_prepared_above_the_first() -> None:
+    """And what is stepped beside the second one alone is prepared too."""
+    rates = "rates = torch.optim.lr_scheduler.StepLR(optimizer, 2)"
+    after = converted(f"<torch>\n<model>\n{rates}\n<loop>\n<loop>\n    rates.step()\n")
+    prepared = "model, optimizer, rates = accelerator.prepare(model, optimizer, rates)\nfor x, y in"
+    assert (
+        after.index("for x, y in") > after.index(prepared) and after.count("accelerator.prepare(model") == 1
+    )
+
+
+SEEDED = """import random
+from multiprocessing import Process, Queue
+<torch>
+
+class Feeder:
+    def __init__(self):
+        self.ready = Queue(4)
+        Process(target=fill, args=(self.ready, random.randint(0, 9))).start()
+
+    def take(self):
+        return self.ready.get()
+
+feeder = Feeder()
+<model>
+for step in range(8):
+    x, y = feeder.take()
+    <step>
+"""
+
+
+def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> None:
+    """A number, or none, leaves them alike: see `test_data_loops.py`."""
+    assert "(self.ready, random.randint(0, 9) + PartialState().process_index)" in converted(SEEDED)
+    assert not notes(SEEDED, "CT902"), "every process trains on the same data"

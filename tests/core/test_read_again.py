@@ -294,7 +294,7 @@ if not os.path.exists("out"):
 if os.path.isfile("a.pt"):
     model.load_state_dict(torch.load("a.pt"))
 else:
-+     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
++     loader = accelerator.prepare(loader)
     for x, y in loader:
 -         F.cross_entropy(model(x), y).backward()
 +         accelerator.backward(F.cross_entropy(model(x), y))

@@ -76,6 +76,32 @@ def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
     assert [one.remedy for one in notes(text, "CT105")] == ["use `crosstrain launch --gpu-ids`"]
 
 
+WRAPPED_ABOVE = """import os
+<torch>
+
+def place(model, gpus):
+    if len(gpus) > 1:
+        model = torch.nn.DataParallel(model, device_ids=gpus)
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[0])
+    return model.cuda()
+
+def train():
+    <model>
+    model = place(model, [0, 1])
+    <loop>
+
+def main():
+    print("start")
+    train()
+
+main()
+"""
+
+
+def test_a_choice_that_comes_too_late_holds_no_other_accelerator_back() -> None:
+    assert "def place(model, gpus):\n    accelerator = Accelerator()\n" in converted(WRAPPED_ABOVE)
+
+
 LOGGED = """import argparse
 import os
 <torch>

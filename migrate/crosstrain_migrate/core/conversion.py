@@ -39,10 +39,11 @@ from .placing.choice import below_visible, device_choice, frames_to_training, li
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
+from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.only_with_cuda import note_moves_with_cuda
-from .placing.own_tensors import computes_with_own_tensors
+from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors
 from .placing.visible import note_late_choices, plan_visible
 from .plan import CORE, Plan
 from .reading.arrays import is_array
@@ -68,6 +69,7 @@ from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
 from .training.made_long import plan_made_long
 from .training.observed import Seen
+from .training.own_seeds import drawn_seeds, plan_own_seeds
 from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
@@ -173,11 +175,14 @@ def _planned_by(
     mapped = mapping.distributes_itself(script)
     taken = queued(script, roles) if runtime == OWN and not mapped else None
     same_data = not mapped and not roles.data and taken is None and not draws_batches(script, roles)
+    seeds = drawn_seeds(script) if same_data else []
+    same_data = same_data and not seeds
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
     moves_none = all(
         is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
     )  # no loader moves its batches
-    if not mapped and (moves_none or computes_with_own_tensors(script, roles)) and is_made_on_cpu(script):
+    is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
+    if not mapped and is_cpus and is_made_on_cpu(script):
         options.append("cpu=True")
     if not mapped and runtime == OWN and reads_in_order(script):
         options.append("dispatch_batches=True")
@@ -188,6 +193,7 @@ def _planned_by(
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
+    plan_own_seeds(plan, seeds)
     if taken is not None and not plan_queued(plan, accelerators, taken):
         same_data = True
     if mapped:  # their own meaning on several processes is the script's reference
@@ -263,6 +269,7 @@ def _plan_numbers(
     devices = Devices(plan, accelerators)
     devices.run()
     plan_beside(plan)
+    plan_loaded(plan, accelerators)
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]

@@ -105,7 +105,8 @@ class Effects:
         if isinstance(node, ast.Attribute | ast.Subscript):
             return not isinstance(node.ctx, ast.Load) and not self.is_fresh(node.value, own)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            return node.target.id not in own and not isinstance(node.value, ast.Constant | ast.JoinedStr)
+            is_value = isinstance(node.value, ast.Constant) or _is_text(node.value)
+            return node.target.id not in own and not is_value
         return isinstance(node, ast.Call) and self._is_changing(node, own)
 
     def _is_changing(self, call: ast.Call, own: set[str]) -> bool:
@@ -161,6 +162,17 @@ class Effects:
             (one, self.script.argument_for(call, function, one)) for one in self.script.parameters(function)
         ]
         return [one for one, value in given if value is not None and self.is_fresh(value, own)]
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Whether an expression is a text for sure: what it is added to is none that anybody else holds."""
+    if isinstance(node, ast.BinOp):
+        return _is_text(node.left) or _is_text(node.right)
+    if isinstance(node, ast.Call):
+        return written(node.func) == "str" or (
+            isinstance(node.func, ast.Attribute) and _is_text(node.func.value)
+        )
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -89,7 +89,7 @@ _SELF_FETCHING = re.compile(
     r"|^torchtext(\.(legacy|experimental))?\.(datasets|vocab)(\.\w+)*\.([A-Z]\w*|pretrained_aliases)"
     r"(\.(splits|iters|download))?$"
     r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
-    r"|^(tensorflow\.)?keras\.datasets\.\w+\.load_data$"
+    r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")

@@ -331,6 +331,8 @@ class Accelerators:
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
         visible = [s for s in frame.body if chooses_visible(s) or self._calls_choice(s)]
+        # What the run's first accelerator leaves without effect holds no other one back.
+        visible = [s for s in visible if frame is self.home or not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
         return self.script.first_statement(frame)

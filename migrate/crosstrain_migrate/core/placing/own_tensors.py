@@ -1,14 +1,18 @@
-"""A script that names no device and calls its model with a tensor that no loader has moved: it stays on the CPU."""
+"""A script that names no device and computes with tensors that are surely on the CPU: it stays there."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_method
 from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
 
 from .made_tensors import makes_tensor
+
+_CPU_TYPE = re.compile(r"torch\.\w*Tensor")
 
 
 def computes_with_own_tensors(script: Script, roles: Roles) -> bool:
@@ -20,6 +24,16 @@ def computes_with_own_tensors(script: Script, roles: Roles) -> bool:
         for call in script.calls
         if written(call.func) in models
         for given in call.args
+    )
+
+
+def casts_to_cpu(script: Script, roles: Roles) -> bool:
+    """Whether a training loop turns tensors into the CPU's: `y_pred.type(torch.DoubleTensor)`."""
+    return any(
+        is_method(node, "type") and node.args and _CPU_TYPE.fullmatch(script.dotted(node.args[0]))
+        for one in roles.data
+        if one.loop is not None
+        for node in walk(one.loop)
     )
 
 

@@ -83,7 +83,8 @@ class Roles:
             frame = optimizer.frame
             is_one_step = is_function_frame(frame) and not self.script.loops_around(optimizer.call)
             calls = self._calls_of_step(frame) if is_one_step and is_function_frame(frame) else []
-            for beside in (optimizer.call, *calls):
+            steps = [call for text, call in self._stepped_in(frame) if text == optimizer.text]
+            for beside in (*steps, *calls):
                 frame = self.script.frame(beside)
                 for call in self.script.calls_in(frame):
                     if not is_method(call, "step") or call.args or self._is_optimizer(call):
@@ -196,9 +197,11 @@ class Roles:
             [one for one in script.frames if script.module(one) is module and script.is_reached(one)]
         )
         for ring in rings:
-            found = [Stepped(text, call, one) for one in ring for text, call in self._stepped_in(one)]
+            found: dict[object, Stepped] = {}  # each by its first step, above which it is prepared
+            for one in (Stepped(text, call, of) for of in ring for text, call in self._stepped_in(of)):
+                found.setdefault((one.frame, one.text, self._bound_at(one)), one)
             if found:
-                return list({(one.frame, one.text, self._bound_at(one)): one for one in found}.values())
+                return list(found.values())
         return []
 
     def levels_above(self, frame: Frame) -> list[list[Frame]]:

@@ -70,10 +70,10 @@ def _takes(script: Script, call: ast.Call) -> bool:
     asked = {written(n.left) for n in nodes if isinstance(n, ast.Compare) and "None" in ast.unparse(n)}
     asked |= {written(n.test) for n in nodes if isinstance(n, ast.If | ast.While)}
     methods = [one for one in script.functions(call.func.attr) if script.class_of(one) is not None]
-    return len(methods) == 1 and not asked & taken and _gives_from_queue(script, methods[0])
+    return len(methods) == 1 and not asked & taken and gives_from_queue(script, methods[0])
 
 
-def _gives_from_queue(script: Script, method: Function) -> bool:
+def gives_from_queue(script: Script, method: Function) -> bool:
     """Whether a method returns what it gets from a queue that its class makes."""
     got = [n for n in script.calls_in(method) if is_method(n, "get") and _is_queue(script, method, n)]
     given = [n.value for n in script.within(method) if isinstance(n, ast.Return) and n.value is not None]

@@ -1,0 +1,48 @@
+"""Batches that worker processes of the script's own draw: the seed that each is given must differ by process.
+
+`Process(target=sample, args=(rows, queue, np.random.randint(2e9)))` draws the seed from a stream that all processes have alike
+above the training, so that all would train on the same batches (contract, decision 34).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import last_name
+
+from .queued import gives_from_queue
+
+RULE = "CT201"
+REASON = "the workers of each process draw batches of their own"
+_SEED = re.compile(r"((numpy|np)\.)?random\.(randint|randrange)$|torch\.randint$")
+
+
+def drawn_seeds(script: Script) -> list[ast.Call]:
+    """The draws that are given to worker processes as an argument, where training takes its batches from their queue."""
+    return [
+        given
+        for call in script.calls
+        if last_name(call.func) == "Process" and script.is_reached(call) and _feeds_training(script, call)
+        for keyword in call.keywords
+        if keyword.arg == "args" and isinstance(keyword.value, ast.Tuple)
+        for given in keyword.value.elts
+        if isinstance(given, ast.Call) and _SEED.match(script.dotted(given.func))
+    ]
+
+
+def plan_own_seeds(plan: Plan, draws: list[ast.Call]) -> None:
+    """Plans that each process starts from seeds of its own."""
+    for draw in draws:
+        state = plan.state(draw)
+        plan.replace(draw, RULE, REASON, f"{{of}} + {state}.process_index", of=draw)
+
+
+def _feeds_training(script: Script, process: ast.Call) -> bool:
+    """Whether a loop asks the object that starts a process for what comes out of its queue."""
+    cls = script.class_of(script.frame(process))
+    methods = script.methods(cls) if cls is not None else []
+    names = {one.name for one in methods if gives_from_queue(script, one)}
+    return any(last_name(call.func) in names and script.loops_around(call) for call in script.calls)

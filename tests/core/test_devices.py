@@ -59,10 +59,7 @@ def script(before: str = "pass", inside: str = "pass") -> str:
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
         ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
-        (
-            'main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])',
-            "model.to(accelerator.device)",
-        ),
+        ('main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])', "model.to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
         ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
@@ -94,12 +91,7 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "test",
-    [
-        "torch.cuda.is_available()",
-        "args.kind == 'cuda'",
-        "args.kind.startswith('cuda')",
-    ],
+    "test", ["torch.cuda.is_available()", "args.kind == 'cuda'", "args.kind.startswith('cuda')"]
 )
 def test_a_guard_of_the_authors_needs_no_second_one(test: str) -> None:
     code = f"if {test}:\n        torch.cuda.synchronize()"

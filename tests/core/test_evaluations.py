@@ -30,6 +30,11 @@ def evaluating(
     return after_training(name, script, *lines, absent=absent, says=says)
 
 
+def whole(name: str, before: str, body: str, shown: str, says: str) -> Trap:
+    """One that stays whole, with a note."""
+    return evaluating(name, before, body, shown, absent=("prepare_evaluation",), says=says)
+
+
 HITS = "hits += (model(x).argmax(1) == y).sum().item()"
 AVERAGER = """
 class Averager:
@@ -263,29 +268,18 @@ for i, (x, y) in enumerate(test_loader):
         absent=("prepare_evaluation",),
         says="shown inside the loop alone",
     ),
-    evaluating(
-        "a list of sums",
-        "hits = [0.0] * 10",
-        HITS.replace("hits", "hits[int(y[0])]"),
-        "hits",
-        absent=("prepare_evaluation",),
-        says="list of sums",
+    whole(
+        "a list of sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"
     ),
-    evaluating(
+    whole(
         "a share computed of a sum and of a batch",
         "hits = 0",
         f"{HITS}\n        rate = hits / len(y)",
         "rate",
-        absent=("prepare_evaluation",),
-        says="computed of what it adds up",
+        "computed of what it adds up",
     ),
-    evaluating(
-        "broken off",
-        "hits = 0",
-        f"{HITS}\n        if hits > 100:\n            break",
-        "hits",
-        absent=("prepare_evaluation",),
-        says="breaks off",
+    whole(
+        "broken off", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"
     ),
     after_training(
         "a meter that lives longer than the pass",
@@ -300,21 +294,19 @@ print(meter.n)
         absent=("prepare_evaluation",),
         says="not made for this pass",
     ),
-    evaluating(
+    whole(
         "a state that is carried from batch to batch",
         "state, hits = None, 0",
         "out, state = model(x, state)\n        hits += (out.argmax(1) == y).sum().item()",
         "hits",
-        absent=("prepare_evaluation",),
-        says="carried",
+        "carried",
     ),
-    evaluating(
+    whole(
         "samples that are drawn",
         "hits = 0",
         HITS.replace("model(x)", "model(x + torch.randn(4))"),
         "hits",
-        absent=("prepare_evaluation",),
-        says="draws random numbers",
+        "draws random numbers",
     ),
 ]
 

@@ -8,14 +8,16 @@ from .converting import conversion
 from .outputs import GUARD, Output, check_output, outputs
 from .support import Trap, check
 
-FILES = outputs("""
-== a picture by a function that is told more than its path
-class shape:
+DRAWN = """class shape:
     width = 3
 def draw(path, width):
     return cv2.imwrite(path, np.zeros(width))
 def look(path, width):
-    return np.load(path)[:width]
+    return np.load(path)[:width]"""
+FILES = outputs(
+    """
+== a picture by a function that is told more than its path
+<drawn>
 --
 for epoch in range(3):
     for x, y in loader:
@@ -24,12 +26,7 @@ for epoch in range(3):
 *     draw("out.png", shape.width)
 == but not one that some process may read at any time
 ?? every process writes this file
-class shape:
-    width = 3
-def draw(path, width):
-    return cv2.imwrite(path, np.zeros(width))
-def look(path, width):
-    return np.load(path)[:width]
+<drawn>
 --
 for epoch in range(3):
     for x, y in loader:
@@ -243,7 +240,8 @@ except FileExistsError:
     folder = "other"
     os.mkdir(folder)
 log(folder)
-""")
+""".replace("<drawn>", DRAWN)
+)
 
 
 @pytest.mark.parametrize("case", FILES, ids=lambda case: case.name)

@@ -175,12 +175,7 @@ trainer.run(torch.utils.data.DataLoader(rows))
     assert any("Ignite trains" in one.reason for one in done.findings)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from accelerate import Accelerator",
-    ],
-)
+@pytest.mark.parametrize("line", ["from accelerate import Accelerator"])
 def test_a_script_for_accelerate_is_told_which_lines_to_change(line: str) -> None:
     text = script(line)
     done = conversion(text)

@@ -330,7 +330,7 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if chooses_visible(s) or self._calls_choice(s)]
+        visible = [s for s in frame.body if s in self._choose_visible or self._calls_choice(s)]
         # What the run's first accelerator leaves without effect holds no other one back.
         visible = [s for s in visible if frame is self.home or not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
@@ -340,7 +340,7 @@ class Accelerators:
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""
         acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
-        past = max((n for n, s in acts if chooses_visible(s) or self._calls_choice(s)), default=-1)
+        past = max((n for n, s in acts if s in self._choose_visible or self._calls_choice(s)), default=-1)
         for statement in body[past + 1 :]:
             if isinstance(
                 statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)

@@ -9,14 +9,7 @@ from typing import Any
 import libcst as cst
 
 from tests.corpora.variations.registry import variation
-from tests.corpora.variations.script import (
-    Edits,
-    Script,
-    called,
-    full_name,
-    source,
-    with_top,
-)
+from tests.corpora.variations.script import Edits, Script, called, full_name, source, with_top
 
 WRAPPER = """
 class {name}:

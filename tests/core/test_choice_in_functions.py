@@ -317,11 +317,8 @@ for x, y in DataLoader([], 8):
 @pytest.mark.parametrize(
     ("made", "other", "device"),
     [
-        (
-            "torch.device(asked)",
-            'torch.device("cpu")',
-            "accelerator.device",
-        ),  # equal to no text, before and after
+        # A device is equal to no text, before and after.
+        ("torch.device(asked)", 'torch.device("cpu")', "accelerator.device"),
         ("asked", '"cpu"', "accelerator.device.type"),
         ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
     ],

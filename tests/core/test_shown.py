@@ -96,10 +96,8 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
         ("    if running < 1.0: break\n    print(loss.item())", False),
         ("    if epoch > 5: break\n    print(loss.item())", True),
         ("    for x, y in other:\n        if y is None: continue\n    print(loss.item())", True),
-        (
-            "    loss = criterion(model(test), wanted)\n    print(loss.item())",
-            False,
-        ),  # alike on every process
+        # Alike on every process:
+        ("    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
     ],
 )
 def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(

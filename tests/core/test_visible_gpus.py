@@ -159,14 +159,12 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
 @pytest.mark.parametrize(
     ("gpus", "test"),
     [
-        (
-            "args.gpu",
-            'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)',
-        ),  # never asked of None
+        ("args.gpu", 'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)'),
         ('"0"', 'args.gpu and "LOCAL_RANK" not in os.environ'),
     ],
 )
 def test_what_asks_for_the_option_goes_first(gpus: str, test: str) -> None:
+    """What is None is not looked into."""
     choice = f'if args.gpu:\n        os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
     assert f"    if {test}:\n        os.environ" in converted(CHOSEN_INSIDE.format(first=choice, then="pass"))
 

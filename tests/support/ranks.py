@@ -11,6 +11,7 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import random
 import socket
 import time
 import traceback
@@ -123,10 +124,12 @@ def infos() -> list[str]:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of this machine that nobody listens on, and that no outgoing connection is given meanwhile."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def rank_variables(rank: int, world: int, port: int) -> dict[str, str]:

@@ -169,7 +169,8 @@ class Devices:
             if not self._is_asked_of_cuda(call):
                 self._place(call)
         elif name == "torch.cuda.device" and self._is_block(call):
-            code = f"{self.device(call)} if torch.cuda.is_available() else -1"  # -1 changes nothing
+            own = self.device(call)
+            code = f"{own} if {own}.type == 'cuda' else -1"  # -1 changes nothing
             self.plan.replace(call.args[0], GPU_ONLY, REASON, code)
             self._whole.add(call)
             self._lost.number(call)

@@ -60,9 +60,7 @@ def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | Non
     """Join the run, or start it."""
     # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
     keeps_streams = RUN.started and distributes_itself()
-    cpu, index = options.device(cpu, device)
-    if cpu is None and index is None and RUN.has_lost_its_device():
-        cpu = True
+    cpu, index = RUN.heed_hidden_devices(*options.device(cpu, device))
     comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
     share_streams(RUN, keeps_streams or comm.is_scripts_own)
     return comm

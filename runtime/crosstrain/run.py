@@ -14,9 +14,15 @@ from crosstrain.comm.visible_devices import VISIBLE_DEVICES
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
 from crosstrain.step.window import Gradients
 from crosstrain.utils import checks
+from crosstrain.utils.messages import say
 
 if TYPE_CHECKING:
     from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
+
+
+def _visible(comm: Comm) -> str | None:
+    """What the environment lets a process see of the devices of its type."""
+    return os.environ.get(VISIBLE_DEVICES.get(comm.device.type, ""))
 
 
 class Unfinished(Protocol):
@@ -48,6 +54,7 @@ class Run:
             os.environ.pop(name) if before is None else os.environ.update({name: before})
         self._exported = {}
         self._comm: Comm | None = None
+        self._visible: str | None = None  # of the devices, when the run started
         self.first: Any = None  # the first Accelerator, whose parts the others share
         self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
         self._ended = False
@@ -119,6 +126,7 @@ class Run:
             group_of_one=group_of_one,
             index=index,
         )
+        self._visible = _visible(self._comm)
         self.debug = debug_mode()
         return self._comm
 
@@ -133,10 +141,24 @@ class Run:
             )
         comm.use(index)
 
-    def has_lost_its_device(self) -> bool:
-        """Whether the script has hidden all GPUs, `CUDA_VISIBLE_DEVICES=-1`, since a PartialState took one."""
+    def heed_hidden_devices(self, cpu: bool | None, index: int | None) -> tuple[bool | None, int | None]:
+        """``cpu`` and ``index`` as given, or the CPU where the script has hidden all GPUs since a PartialState took one.
+
+        A launched process has its device by then: that the script's choice comes too late is said.
+        """
         comm = self._comm if self.mixed_precision is None else None
-        return comm is not None and comm.device.type in VISIBLE_DEVICES and not has_device(comm.device.type)
+        if comm is None or _visible(comm) == self._visible:
+            return cpu, index
+        if comm.world == 1 and "LOCAL_RANK" not in os.environ:
+            is_lost = cpu is None and index is None and not has_device(comm.device.type)
+            return True if is_lost else cpu, index
+        if comm.rank == 0:
+            name = VISIBLE_DEVICES[comm.device.type]
+            say(
+                f"{name}={_visible(comm)} comes too late: each process has its device by then "
+                f"(`crosstrain launch --gpu-ids` chooses them)"
+            )
+        return cpu, index
 
     def _on_the_host(self, comm: Comm) -> Comm:
         """The same backend on the CPU.

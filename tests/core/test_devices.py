@@ -219,29 +219,22 @@ def test_a_move_to_where_a_tensor_is_makes_no_flag() -> None:
     assert "accelerator = Accelerator()\n" in converted(script(before=code))
 
 
+TYPE = 'torch.set_default_tensor_type("torch.cuda.FloatTensor")'
+TYPED = TYPE.replace('"', "")
+
+
 @pytest.mark.parametrize(
     ("code", "becomes"),
     [
-        (
-            "Tensor = torch.cuda.FloatTensor",
-            "Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor",
-        ),
-        ("noise = args.type(torch.cuda.LongTensor)", "args.type(torch.LongTensor).to(accelerator.device)"),
-        (
-            'noise = args.type("torch.cuda.FloatTensor")',
-            "args.type(torch.FloatTensor).to(accelerator.device)",
-        ),
-        (
-            'torch.set_default_tensor_type("torch.cuda.FloatTensor")',
-            'if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda.FloatTensor")',
-        ),
-        (
-            "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
-            "if torch.cuda.is_available():\n        torch.set_default_tensor_type(torch.cuda.FloatTensor)",
-        ),
+        ("Tensor = {gpu}", "Tensor = {gpu} if torch.cuda.is_available() else torch.FloatTensor"),
+        ("n = args.type(torch.cuda.LongTensor)", "args.type(torch.LongTensor).to(accelerator.device)"),
+        ('n = args.type("{gpu}")', "args.type(torch.FloatTensor).to(accelerator.device)"),
+        (TYPE, f"if torch.cuda.is_available():\n        {TYPE}"),
+        (TYPED, f"if torch.cuda.is_available():\n        {TYPED}"),
     ],
 )
 def test_types_of_tensors_on_a_gpu(code: str, becomes: str) -> None:
+    code, becomes = (one.replace("{gpu}", "torch.cuda.FloatTensor") for one in (code, becomes))
     assert becomes in converted(script(before=code))
 
 

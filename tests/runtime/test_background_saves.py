@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -134,7 +135,7 @@ def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_pa
 
     contents.state_files.save_beside_training = fails
     where = Path(accelerator.save_state(blocking=False))
-    load = lambda: accelerator.load_state(where)  # noqa: E731
+    load = functools.partial(accelerator.load_state, where)
     calls = {"save": accelerator.save_state, "load": load, "end": accelerator.end_training}
     with pytest.raises(OSError, match="the disk is gone"):
         calls[ask]()

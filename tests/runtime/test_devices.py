@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from crosstrain.comm import device_limits, devices, hang_report, process_group, 
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.visible_devices import device_index, see_all_again
 from crosstrain.config import Place
+from crosstrain.state import RUN
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -160,8 +162,22 @@ def test_a_script_may_hide_all_gpus_before_its_accelerator(
     four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert str(PartialState().device) == "cuda:0"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
     assert str(Accelerator().device) == "cpu"
+
+
+def test_gpus_that_a_launched_script_chooses_too_late_are_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
+    caplog.set_level("INFO", logger="crosstrain")
+    for gpus, rank in (("", 0), ("4,5", 1), ("2,3", 0)):
+        monkeypatch.setattr(RUN, "_comm", SimpleNamespace(world=2, rank=rank, device=torch.device("cuda")))
+        if gpus:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+        assert RUN.heed_hidden_devices(None, None) == (None, None)
+    assert [one.split(":")[0] for one in caplog.messages] == ["CUDA_VISIBLE_DEVICES=2,3 comes too late"]
 
 
 def test_a_device_that_is_not_there_is_an_error(four_gpus: list[int]) -> None:

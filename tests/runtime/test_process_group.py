@@ -60,9 +60,7 @@ def test_a_plain_script_may_ask_for_a_group(asked_before: bool, monkeypatch: pyt
     assert not dist.is_initialized()
 
 
-def test_scripts_that_read_the_launchers_variables_may_ask_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_scripts_that_read_the_launchers_variables_may_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*ALONE, "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MASTER_PORT", "1234")

@@ -253,7 +253,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_library_s_cache_is_no_file_of_several() -> None:
-    cache = "outside/root/.cache/matplotlib/fontlist.json"
+    cache = "outside/home/ann/.cache/matplotlib/fontlist.json"
     written = {"work/log.txt": False, cache: False, "work/model.pt": True}
     ranks = [RankTrace("finished", written=written)] * 2
     found = [difference.migrated for difference in files_of_several(ranks, text=True)]

@@ -232,10 +232,7 @@ PLANTED = {
         [("share = 16 // world", "share = 16"), ("rank * share", "0"), ("(rank + 1) * share", "share")],
         [],  # the same mathematics, done twice: nothing that training can show
     ),
-    "a_rank_that_drifts": (
-        [(STEP, f"{STEP}\n    model[0].weight.data += 1e-6 * rank")],
-        [("ranks", 2)],
-    ),
+    "a_rank_that_drifts": ([(STEP, f"{STEP}\n    model[0].weight.data += 1e-6 * rank")], [("ranks", 2)]),
 }
 
 

@@ -65,15 +65,15 @@ from .training.backward import (
     sums_over_rows,
 )
 from .training.carried import note_carried_state
+from .training.dataset_length import plan_dataset_length
 from .training.epochs import plan_counted_epochs
 from .training.local_passes import plan_local_passes
-from .training.made_long import plan_made_long
 from .training.observed import Seen
-from .training.own_seeds import drawn_seeds, plan_own_seeds
 from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
+from .training.worker_seeds import drawn_seeds, plan_worker_seeds
 from .unseen import (
     handed_over,
     note_unread,
@@ -193,7 +193,7 @@ def _planned_by(
         home = Accelerators(Plan(script, runtime), roles, None, [], mapped=True).home
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
-    plan_own_seeds(plan, seeds)
+    plan_worker_seeds(plan, seeds)
     if taken is not None and not plan_queued(plan, accelerators, taken):
         same_data = True
     if mapped:  # their own meaning on several processes is the script's reference
@@ -257,7 +257,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
-    plan_made_long(plan, roles, accelerators)
+    plan_dataset_length(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

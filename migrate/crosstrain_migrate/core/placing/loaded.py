@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import is_method
+from crosstrain_migrate.core.reading.script import Script, is_method
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import written
 
@@ -23,20 +23,18 @@ def plan_loaded(plan: Plan, accelerators: Accelerators) -> None:
     script, models = plan.script, {text for text, _ in plan.models}
     for call in script.calls:
         statement = script.statement(call)
-        if not isinstance(statement, ast.Assign) or statement.value is not call or len(call.args) != 1:
+        if script.dotted(call.func) != "torch.load" or len(call.args) != 1 or not script.is_reached(call):
             continue
-        text, says = written(statement.targets[0]), any(one.arg == "map_location" for one in call.keywords)
-        if (
-            script.dotted(call.func) != "torch.load"
-            or says
-            or text not in models
-            or not script.is_reached(call)
-        ):
+        if not isinstance(statement, ast.Assign) or statement.value is not call:
             continue
-        moves = [
-            one.func for one in script.calls_in(script.frame(call)) if is_method(one, "to", "cuda", "cpu")
-        ]
-        if any(written(one.value) == text and one.lineno > call.lineno for one in moves):
-            continue
-        device = f"{accelerators.name if accelerators.at_hand(call) else plan.state(call, RULE)}.device"
-        plan.add(e.InsertArgument(call, RULE, REASON, transaction=RULE, code=f"map_location={device}"))
+        text = written(statement.targets[0])
+        if text in models and not _says_where(script, call, text):
+            device = f"{accelerators.name if accelerators.at_hand(call) else plan.state(call, RULE)}.device"
+            plan.add(e.InsertArgument(call, RULE, REASON, transaction=RULE, code=f"map_location={device}"))
+
+
+def _says_where(script: Script, call: ast.Call, model: str) -> bool:
+    """Whether the author names the device, or moves the model below."""
+    moves = (one for one in script.calls_in(script.frame(call)) if is_method(one, "to", "cuda", "cpu"))
+    is_moved = any(written(one.func.value) == model and one.lineno > call.lineno for one in moves)
+    return is_moved or any(keyword.arg == "map_location" for keyword in call.keywords)

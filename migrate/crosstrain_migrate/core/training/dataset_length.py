@@ -19,7 +19,7 @@ RULE = "CT201"
 REASON = "each process takes all the steps, and has its share of the batches"
 
 
-def plan_made_long(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """Makes the data set so many times longer as there are processes."""
     script = plan.script
     for data in roles.data:

@@ -33,7 +33,7 @@ def drawn_seeds(script: Script) -> list[ast.Call]:
     ]
 
 
-def plan_own_seeds(plan: Plan, draws: list[ast.Call]) -> None:
+def plan_worker_seeds(plan: Plan, draws: list[ast.Call]) -> None:
     """Plans that each process starts from seeds of its own."""
     for draw in draws:
         state = plan.state(draw)

@@ -146,9 +146,8 @@ while fetched is not None:
 
 def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numbers() -> None:
     """Dealt together with their numbers, the processes would step at different times, and wait for each other."""
-    assert "accelerator.prepare(model, optimizer, loader)" in converted(
-        PREFETCHER.format(given="enumerate(loader)")
-    )
+    numbered = converted(PREFETCHER.format(given="enumerate(loader)"))
+    assert "accelerator.prepare(model, optimizer, loader)" in numbered
     assert "batches = accelerator.prepare(batches)" in converted(PREFETCHER.format(given="loader"))
 
 
@@ -156,15 +155,17 @@ def test_two_loops_train_what_is_prepared_above_the_first() -> None:
     """And what is stepped beside the second one alone is prepared too."""
     rates = "rates = torch.optim.lr_scheduler.StepLR(optimizer, 2)"
     after = converted(f"<torch>\n<model>\n{rates}\n<loop>\n<loop>\n    rates.step()\n")
-    prepared = "model, optimizer, rates = accelerator.prepare(model, optimizer, rates)\nfor x, y in"
-    assert (
-        after.index("for x, y in") > after.index(prepared) and after.count("accelerator.prepare(model") == 1
-    )
+    above, behind = after.split("for x, y in", 1)
+    assert above.endswith("model, optimizer, rates = accelerator.prepare(model, optimizer, rates)\n")
+    assert "accelerator.prepare(model" not in behind
 
 
 SEEDED = """import random
 from multiprocessing import Process, Queue
 <torch>
+
+def fill(ready, start):
+    random.seed(start)
 
 class Feeder:
     def __init__(self):
@@ -186,3 +187,4 @@ def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> No
     """A number, or none, leaves them alike: see `test_data_loops.py`."""
     assert "(self.ready, random.randint(0, 9) + PartialState().process_index)" in converted(SEEDED)
     assert not notes(SEEDED, "CT902"), "every process trains on the same data"
+    assert notes(SEEDED.replace("random.seed(start)", "rows[start]"), "CT902"), "it is no seed"

@@ -10,14 +10,15 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name
 
 from .queued import gives_from_queue
 
 RULE = "CT201"
 REASON = "the workers of each process draw batches of their own"
-_SEED = re.compile(r"((numpy|np)\.)?random\.(randint|randrange)$|torch\.randint$")
+_DRAWS = re.compile(r"((numpy|np)\.)?random\.(randint|randrange)$|torch\.randint$")
+_STARTS = {"seed", "manual_seed", "RandomState", "default_rng", "Random"}
 
 
 def drawn_seeds(script: Script) -> list[ast.Call]:
@@ -28,8 +29,9 @@ def drawn_seeds(script: Script) -> list[ast.Call]:
         if last_name(call.func) == "Process" and script.is_reached(call) and _feeds_training(script, call)
         for keyword in call.keywords
         if keyword.arg == "args" and isinstance(keyword.value, ast.Tuple)
-        for given in keyword.value.elts
-        if isinstance(given, ast.Call) and _SEED.match(script.dotted(given.func))
+        for place, given in enumerate(keyword.value.elts)
+        if isinstance(given, ast.Call) and _DRAWS.match(script.dotted(given.func))
+        if _seeds_with(script, call, place)
     ]
 
 
@@ -38,6 +40,20 @@ def plan_worker_seeds(plan: Plan, draws: list[ast.Call]) -> None:
     for draw in draws:
         state = plan.state(draw)
         plan.replace(draw, RULE, REASON, f"{{of}} + {state}.process_index", of=draw)
+
+
+def _seeds_with(script: Script, process: ast.Call, place: int) -> bool:
+    """Whether the function that a process runs starts its random numbers from the argument at a place."""
+    target = next((k.value for k in process.keywords if k.arg == "target"), None)
+    workers = script.functions(script.last(target)) if target is not None else []
+    return bool(workers) and all(
+        any(
+            last_name(one.func) in _STARTS
+            and set(script.parameters(worker)[place : place + 1]) & names_in(one)
+            for one in script.calls_in(worker)
+        )
+        for worker in workers
+    )
 
 
 def _feeds_training(script: Script, process: ast.Call) -> bool:

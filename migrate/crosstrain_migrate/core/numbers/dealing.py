@@ -102,6 +102,8 @@ class Evaluations:
         sources = self.roles.sources(frame, loop.iter)
         if not self._is_data(sources, loop) or self._is_inside_another(loop, frame):
             return False
+        if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
+            return False
         body = [node for statement in loop.body for node in walk(statement)]
         uses = names_in(loop.target) & {n.id for n in body if isinstance(n, ast.Name)}
         if not uses or not any(isinstance(n, ast.Call) for n in body):

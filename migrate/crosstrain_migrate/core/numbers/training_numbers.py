@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accumulators import Change, Pass
 from .means import is_object
 from .returned import returns_loss
-from .whole_counts import WholeCounts
+from .whole_counts import WholeCounts, plan_bars
 
 RULE = "CT602"
 GROUP = "numbers of training"
@@ -65,6 +65,7 @@ class TrainingNumbers:
         for data in self.roles.data:
             if isinstance(data.loop, ast.For) and data.loop not in dealt:
                 self._behind(data, data.loop)
+                plan_bars(self.plan, data)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
         if any(isinstance(node, ast.Return) for statement in loop.body for node in walk(statement)):

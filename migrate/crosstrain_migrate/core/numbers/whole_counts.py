@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.reading.data import BARS, Data
 from crosstrain_migrate.core.reading.ranges import is_range, item_of
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -35,15 +37,51 @@ class WholeCounts:
             for n in body
             if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
         }
-        self._breaks_off = any(isinstance(n, ast.Break) for n in body) or any(
-            isinstance(n, ast.Call) and last_name(n.func) == "islice" for n in walk(loop.iter)
-        )
+        self._breaks = [n for n in body if isinstance(n, ast.Break)]
+        self._is_cut = any(isinstance(n, ast.Call) and last_name(n.func) == "islice" for n in walk(loop.iter))
 
     def counts_all(self, divisor: ast.expr) -> bool:
         """Whether a divisor behind the loop is made of what is the same whatever share of the batches a process has."""
-        if self._breaks_off or (isinstance(divisor, ast.Constant) and not self._is_range):
+        if self._is_cut or (isinstance(divisor, ast.Constant) and not self._is_range):
             return False
-        return self._is_whole(self.script.frame(divisor), divisor, 0)
+        ends = not self._breaks or (
+            all(self._ends_at(one, divisor) for one in self._breaks) and self.is_of_rows(divisor)
+        )
+        return ends and self._is_whole(self.script.frame(divisor), divisor, 0)
+
+    def _ends_at(self, stop: ast.Break, divisor: ast.expr) -> bool:
+        """Whether a loop over all batches stops behind the last one: `if i >= batches: break`."""
+        test = getattr(self.script.parent(stop), "test", None)
+        return (
+            isinstance(test, ast.Compare)
+            and isinstance(test.ops[0], ast.GtE | ast.Eq)
+            and written(test.left) in counters_of(self.loop)
+            and ast.unparse(test.comparators[0]) == ast.unparse(divisor)
+        )
+
+    def is_of_rows(self, number: ast.expr) -> bool:
+        """Whether a number of batches is computed from the rows that there are."""
+        return self._is_share(self.script.frame(number), number, 0)
+
+    def _is_share(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        """Whether a number is that of the batches into which rows are cut: `len(rows) // size`."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
+            return self._is_length(frame, node.left, depth)
+        return self._all(self._is_share, frame, node, depth)
+
+    def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        if isinstance(node, ast.Call) and last_name(node.func) == "len":
+            return True
+        return self._all(self._is_length, frame, node, depth)
+
+    def _all(
+        self, asked: Callable[[Frame, ast.expr, int], bool], frame: Frame, node: ast.expr, depth: int
+    ) -> bool:
+        """Whether all that a variable is bound to answers a question."""
+        if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
+            return False
+        found = self._bound_to(frame, node)
+        return bool(found) and all(asked(home, value, depth + 1) for home, value in found)
 
     def _is_whole(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         if depth > _DEPTH:
@@ -55,6 +93,8 @@ class WholeCounts:
                 return all(self._is_whole(frame, side, depth) for side in (node.left, node.right))
             case ast.UnaryOp():
                 return self._is_whole(frame, node.operand, depth)
+            case ast.IfExp():
+                return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
             case ast.Call(args=[given]) if last_name(node.func) == "len":
                 return self._is_whole_length(frame, node, given)
             case ast.Call(args=[_, *_]) if last_name(node.func) in _ROUNDS:
@@ -86,7 +126,11 @@ class WholeCounts:
             for one in spelled
             for value in self.script.values(frame, one)
         ]
-        return bool(values) and not names_in(node) & self._changed and self._all_whole(values, depth)
+        return (
+            bool(values)
+            and not names_in(node) & self._changed
+            and all(self._is_whole(home, value, depth + 1) for home, value in values)
+        )
 
     def _is_whole_variable(self, frame: Frame, node: ast.Name | ast.Attribute, depth: int) -> bool:
         text = written(node)
@@ -94,19 +138,56 @@ class WholeCounts:
             return False
         if self._is_range and text == item_of(self.loop):
             return True  # the numbers that are dealt are the original's
+        if isinstance(node, ast.Attribute) and not any(
+            self.script.stores(f, text) for f in self.script.frames
+        ):
+            return True  # an option
+        return self._all(self._is_whole, frame, node, depth)
+
+    def _bound_to(self, frame: Frame, node: ast.Name | ast.Attribute) -> list[tuple[Frame, ast.expr]]:
+        """All that a variable or an attribute is bound to, or given by all calls; empty where that is not known."""
+        text = written(node)
         if isinstance(node, ast.Attribute):
             found = [(one, value) for one in self.script.frames for value in self.script.values(one, text)]
             stores = [store for one in self.script.frames for store in self.script.stores(one, text)]
-            return len(found) == len(stores) and self._all_whole(found, depth)
+            return found if len(found) == len(stores) else []
         is_given = text in self.script.parameters(frame) and not self.script.stores(frame, text)
         if is_given and is_function_frame(frame):
             calls = self.script.callers(frame)
             given = [(self.script.frame(c), self.script.argument_for(c, frame, text)) for c in calls]
             known = [(home, value) for home, value in given if value is not None]
-            return bool(calls) and len(known) == len(calls) and self._all_whole(known, depth)
+            return known if len(known) == len(calls) else []
         home = frame if self.script.binds(frame, text) else self.script.module(node)
         values = [(home, value) for value in self.script.values(home, text)]
-        return len(values) == 1 and self._all_whole(values, depth)
+        return values if len(values) == len(self.script.stores(home, text)) else []
 
-    def _all_whole(self, values: list[tuple[Frame, ast.expr]], depth: int) -> bool:
-        return all(self._is_whole(home, value, depth + 1) for home, value in values)
+
+def plan_bars(plan: Plan, data: Data) -> None:
+    """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, ends with those of its process."""
+    script, loop = plan.script, data.loop
+    if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
+        return
+    counts = WholeCounts(plan, data, loop)
+    moved = {
+        written(n.func.value)
+        for one in loop.body
+        for n in walk(one)
+        if is_method(n, "update") and not n.keywords
+    }
+    for call in script.calls_in(data.frame):
+        total = next((k.value for k in call.keywords if k.arg == "total"), None)
+        if total is None or not BARS.search(last_name(call.func)) or not counts.counts_all(total):
+            continue
+        if counts.is_of_rows(total) and _names_bound(script, call) & moved:
+            code = f"min({{total}}, len({data.node.id}))"
+            plan.replace(
+                total, "CT201", "a pass has as many batches as the loader of one process", code, total=total
+            )
+
+
+def _names_bound(script: Script, call: ast.Call) -> set[str]:
+    """The name of what a call makes: `with call as name:`, `name = call`."""
+    statement = script.statement(call)
+    if isinstance(statement, ast.With):
+        return {written(one.optional_vars) for one in statement.items if one.context_expr is call}
+    return {written(one) for one in statement.targets} if isinstance(statement, ast.Assign) else set()

@@ -28,7 +28,7 @@ from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import is_known_above, known_at, negated, set_by_calls
+from .known import is_known_above, known_at, set_by_calls
 from .numbered import gpu_number
 from .options import Options
 from .origins import root_of_text
@@ -41,6 +41,7 @@ from .sides import (
     is_about_gpu,
     is_gpu,
     keeps_data,
+    negated,
     side_of,
 )
 

@@ -48,20 +48,37 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
     return Choice("", frames[0], script.statement(first)) if first is not None else None
 
 
-def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
-    """A test of a function's parameter in the words of its only call: `use_cuda`, which is given `args.use_cuda`."""
-    frame, code = _as_bound(script, frame, code)
+def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[Frame, str]:
+    """A test of a function's parameter in the words of its only call, and of those around that: `use_cuda`, which is given
+    `args.use_cuda`."""
+    frame, code = _as_bound(script, frame, _as_made(script, frame, code))
     asked = ast.parse(code, mode="eval").body
-    calls = script.callers(frame) if is_function_frame(frame) else []
+    calls = (
+        [one for one in script.callers(frame) if script.is_reached(one)] if is_function_frame(frame) else []
+    )
     if len(calls) != 1 or not is_function_frame(frame):
         return frame, code
+    passed_on = False
     for name in names_in(asked) & set(script.parameters(frame)):
         given = script.argument_for(calls[0], frame, name)
         is_attribute = isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name)
-        if given is None or not is_attribute or script.stores(frame, name):
+        is_name = isinstance(given, ast.Name) and depth > 0
+        if given is None or not (is_attribute or is_name) or script.stores(frame, name):
             return frame, code
+        passed_on = passed_on or is_name
         asked = Renamed(name, given).visit(asked)
-    return script.frame(calls[0]), ast.unparse(asked)
+    caller, code = script.frame(calls[0]), ast.unparse(asked)
+    return _as_given(script, caller, code, depth - 1) if passed_on else (caller, code)
+
+
+def _as_made(script: Script, frame: Frame, code: str) -> str:
+    """A test of a function's own variable in the words of what it is made of: `wants_cpu`, which is `device == "cpu"`."""
+    asked = ast.parse(code, mode="eval").body
+    for name in names_in(asked) if is_function_frame(frame) else ():
+        values = script.values(frame, name)
+        if len(values) == len(script.stores(frame, name)) == 1 and isinstance(values[0], ast.Compare):
+            asked = Renamed(name, values[0]).visit(asked)
+    return ast.unparse(asked)
 
 
 def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:

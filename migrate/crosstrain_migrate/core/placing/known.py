@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.script import Frame, Script, names_in
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .sides import flag_of
+from .sides import flag_of, negated
 
 Place = ast.Name | ast.Attribute | ast.Call
 
@@ -47,12 +46,6 @@ def _set_in(script: Script, call: ast.Call, flag: ast.expr) -> list[tuple[Frame,
     functions = [f for f, name in _given(script, call, holder) if name == holder]
     made = [(f, value) for f in functions for value in script.values(f, f"{holder}.{attribute}")]
     return [(f, value) for f, value in made if names_in(value) <= {holder, "torch"}]
-
-
-def negated(flag: str) -> str:
-    if flag.startswith("not ") and " and " not in flag and " or " not in flag:
-        return flag.removeprefix("not ")
-    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 
 def is_known_above(

@@ -68,6 +68,12 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return "" if test.value else "False"
     if isinstance(test, ast.IfExp) and _is_truth(test.body, True) and _is_truth(test.orelse, False):
         return flag_of(script, frame, test.test, depth)
+    if isinstance(test, ast.IfExp) and asks_availability(test.orelse) and _is_truth(test.body, False):
+        return negated(
+            flag_of(script, frame, test.test, depth + 1)
+        )  # `False if force_cpu else is_available()`
+    if isinstance(test, ast.Name) and (decides := _set_under(script, frame, test.id)) is not None:
+        return flag_of(script, frame, decides, depth + 1)
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:
         values = script.values(frame, written(test)) or script.values(script.module(test), written(test))
         is_one = len(values) == 1 and not has_condition(script, values[0])
@@ -76,6 +82,26 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
             if not inner or asks_availability(values[0]):
                 return inner
     return script.source(test)
+
+
+def _set_under(script: Script, frame: Frame, name: str) -> ast.expr | None:
+    """`wanted == -1` for a variable that is False unless `if wanted == -1:` makes it True."""
+    values = script.values(frame, name)
+    if len(values) != 2 or not _is_truth(values[0], False) or not _is_truth(values[1], True):
+        return None
+    above, under = (script.parent(script.statement(one)) for one in values)
+    is_plain = isinstance(under, ast.If) and not under.orelse and script.parent(under) is above
+    return (
+        under.test
+        if is_plain and isinstance(under, ast.If) and len(script.stores(frame, name)) == 2
+        else None
+    )
+
+
+def negated(flag: str) -> str:
+    if flag.startswith("not ") and " and " not in flag and " or " not in flag:
+        return flag.removeprefix("not ")
+    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 
 def has_condition(script: Script, node: ast.AST) -> bool:

@@ -34,7 +34,7 @@ def what_may_differ(script: Script, loop: Loop, turns: Collection[str] = ()) -> 
             text
             for text in own & bindings.keys()
             if all(
-                script.parent(node) is loop and not may_differ(node.value, own - {text})
+                comes_alike(script, node, loop, own - {text}) and not may_differ(node.value, own - {text})
                 for node in bindings[text]
             )
         }

@@ -151,11 +151,19 @@ class Certain:
         if isinstance(item, _LISTS):
             return all(isinstance(one, ast.Constant | ast.UnaryOp) for one in item.elts)
         if not isinstance(item, ast.Call):
-            return isinstance(item, ast.Constant | ast.UnaryOp | ast.Lambda)
+            return isinstance(item, ast.Constant | ast.UnaryOp | ast.Lambda) or _is_number(item)
         if self.script.dotted(item.func).startswith(("torch.nn.", "torch.optim.")):
             return True
         cls = self.script.class_made(item)
         return cls is not None and any(self.script.dotted(base) == "torch.nn.Module" for base in cls.bases)
+
+
+def _is_number(item: ast.expr) -> bool:
+    """`scale * base / float(height)`"""
+    sides = [n for n in walk(item) if isinstance(n, ast.expr) and not isinstance(n, ast.BinOp)]
+    return isinstance(item, ast.BinOp) and any(
+        isinstance(n, ast.Call) and written(n.func) in ("float", "int", "len") for n in sides
+    )
 
 
 def _is_asked(node: ast.AST, items: set[str]) -> bool:

@@ -86,6 +86,9 @@ class Reached:
                 named = self._named_in(node.value) if isinstance(node.value, str) else ()
                 yield from (one for one in named if self._may_be_looked_up(one))
                 continue
+            if isinstance(node, ast.Attribute) and (held := held_by_file(self.script, node)):
+                yield from held
+                continue
             name = node if isinstance(node, str) else node.attr
             # What is asked of an object that no import names is a method, not another file's function. A class may be
             # that of a module: `models[name].Net()`.
@@ -150,22 +153,7 @@ class Reached:
             for d in defined
             if self.script.module(d) is module and not isinstance(self.script.parent(d), ast.Module)
         ]
-        return [*inner, *self._held_by(module, name, 0)] or defined
-
-    def _held_by(self, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
-        """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
-        found = [d for d in self.script.defined.get(name, ()) if self.script.parent(d) is module]
-        if found or depth > 4 or not isinstance(module, Region):
-            return found
-        for node in module.body:
-            names = (
-                {a.asname or a.name: a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {}
-            )
-            if isinstance(node, ast.ImportFrom) and name in names:
-                path = self.script.links.find(module, node.level, node.module or "")
-                source = self.script.links.region(path)
-                found += self._held_by(source, names[name], depth + 1) if source is not None else []
-        return found
+        return [*inner, *_held_by(self.script, module, name, 0)] or defined
 
     def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
         """The methods that Python calls, or a library that an object of a derived class is given to."""
@@ -276,11 +264,34 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
         work += children(node)
 
 
+def held_by_file(script: Definitions, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
+    """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
+    module = script.module(asked)
+    if not isinstance(module, Region) or not script.is_imported(asked.value):
+        return []
+    source = script.links.region(script.links.find(module, 0, script.dotted(asked.value)))
+    return _held_by(script, source, asked.attr, 0) if source is not None else []
+
+
+def _held_by(script: Definitions, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
+    """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
+    found = [d for d in script.defined.get(name, ()) if script.parent(d) is module]
+    if found or depth > 4 or not isinstance(module, Region):
+        return found
+    for node in module.body:
+        names = {a.asname or a.name: a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {}
+        if isinstance(node, ast.ImportFrom) and name in names:
+            source = script.links.region(script.links.find(module, node.level, node.module or ""))
+            found += _held_by(script, source, names[name], depth + 1) if source is not None else []
+    return found
+
+
 def calls_plain(script: Definitions, call: ast.Call, function: Function) -> bool:
     """Whether a call that mentions the name of a plain function can be of that function, or be given it."""
     if _is_of_object(script, call, function) and not script.is_imported(call.func):
         return False
-    return not _is_given_another(script, call, function)
+    held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
+    return (not held or function in held) and not _is_given_another(script, call, function)
 
 
 def _is_of_object(script: Definitions, call: ast.Call, function: Function) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 
-from crosstrain_migrate.syntax.computed_imports import computed_imports
+from crosstrain_migrate.syntax.computed_imports import computed_imports, named_by_options, values_of_options
 from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import MARKER, tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
@@ -114,9 +114,20 @@ class ImportGraph:
         """The files that `import_module("models." + name)` may import: all in the folder that the text names."""
         if _BY_TEXT.search(source.code) is None or not _parses(source.text):
             return []
-        return [
-            Path(path) for path in dict.fromkeys(self._meant(source, roots)) if path != str(source.target)
-        ]
+        found = (*self._meant(source, roots), *self._named_by_options(source, roots))
+        return [Path(path) for path in dict.fromkeys(found) if path != str(source.target)]
+
+    def _named_by_options(self, source: Source, roots: Roots) -> Iterator[str]:
+        """What `import_module(args.trainer)` may import: the option's default and choices, told here or in a file that
+        this one imports."""
+        names = named_by_options(tree_of(source.text))
+        beside = (self.source(path, source) for path in self.imported(source, roots)) if names else ()
+        for one in (source, *beside):
+            if one is None or b"add_argument" not in one.code or not _parses(one.text):
+                continue
+            for module in values_of_options(tree_of(one.text), names):
+                if (base := self._base(source.target, roots, 0, module, ())) is not None:
+                    yield from _chain(base, module, (), self._disk)
 
     def _meant(self, source: Source, roots: Roots) -> Iterator[str]:
         for pattern in dict.fromkeys(computed_imports(tree_of(source.text)).values()):

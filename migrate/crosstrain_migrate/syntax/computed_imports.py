@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from .nodes import last_name
 from .walks import walk
@@ -26,6 +27,27 @@ def computed_imports(tree: ast.Module) -> dict[ast.Call, str]:
                     "*", _pattern(call.args[0], _set_once(nodes))
                 )  # an inner scope comes last
     return found
+
+
+def named_by_options(tree: ast.Module) -> set[str]:
+    """The options that name a module themselves: `trainer` of `import_module(args.trainer)`."""
+    calls = (call for call, pattern in computed_imports(tree).items() if pattern == "*")
+    return {call.args[0].attr for call in calls if isinstance(call.args[0], ast.Attribute)}
+
+
+def values_of_options(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    """The texts that options of these names have by default, or may have: `add_argument("--trainer", default="train")`."""
+    for call in walk(tree):
+        if not isinstance(call, ast.Call) or last_name(call.func) != "add_argument":
+            continue
+        flags = [
+            one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        ]
+        if names.isdisjoint(one.lstrip("-").replace("-", "_") for one in flags):
+            continue
+        given = [one.value for one in call.keywords if one.arg in ("default", "choices")]
+        texts = [n.value for one in given for n in walk(one) if isinstance(n, ast.Constant)]
+        yield from (one for one in texts if isinstance(one, str))
 
 
 def _set_once(nodes: list[ast.AST]) -> dict[str, ast.expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 
+from crosstrain_migrate.core import accelerate
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
@@ -26,6 +27,8 @@ FILE = "CT403"
 GROUP = "files"
 REASON = "one process writes"
 _DEPTH = 2  # how far calls are followed to one that reads a file
+# As the main process leaves the random numbers, all go on; until it is there, they wait.
+_SHARE_DRAWS = 'synchronize_rng_states(["python", "numpy", "torch"])'
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
 
 
@@ -43,6 +46,7 @@ class Files:
         self._guards: list[ast.stmt] = []
         self._waited: list[ast.stmt] = []  # guards above which all wait
         self._ended: list[ast.stmt] = []  # guards behind which all wait
+        self._drawing: list[ast.stmt] = []  # those of them in which random numbers are drawn
         self._given: dict[ast.Call, set[str]] = {}  # how the paths are written that a call may be given
         self._readers: dict[tuple[ast.Call, int], bool] = {}  # whether it reads a file, by depth
         self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that it may run
@@ -171,7 +175,14 @@ class Files:
         """Guarded neighbours share one `if`."""
         for one in self._ended:
             reason = "what the main process wrote is there before another one looks for it"
-            self.plan.after(one, FILE, reason, f"{self.state(one)}.wait_for_everyone()", GROUP)
+            code = _SHARE_DRAWS if one in self._drawing else f"{self.state(one)}.wait_for_everyone()"
+            self.plan.after(one, FILE, reason, code, GROUP)
+            if one in self._drawing:
+                module, code = (
+                    self.script.module(one),
+                    f"from crosstrain.utils import {_SHARE_DRAWS.partition('(')[0]}",
+                )
+                self.plan.add(e.AddImport(module, FILE, transaction=GROUP, code=code))
         runs: list[list[ast.stmt]] = []
         loops = [writers.listing_around(self.script, one) for one in self._guards]
         alone = [s for s in self._guards if s not in self._ended]  # all wait behind the others
@@ -301,19 +312,29 @@ class Files:
     def _is_better(self, function: Function, calls: list[ast.Call]) -> bool:
         """Whether the calls of a function are guarded rather than what it writes."""
         count = self.helpers.writes(function)
-        if (
-            not count
-            or len(self.script.functions(function.name)) > 1
-            or not self.helpers.only_writes(function)
-        ):
+        if not count or len(self.script.functions(function.name)) > 1:
             return False
+        if not self.helpers.only_writes(function):
+            return self._draws_once(function, calls)
         module = self.script.module(function)
         if all(self.script.module(call) is not module for call in calls):
             return True  # other scripts may use that file
         return len(calls) <= count and not self.helpers.saves_weights(function)
 
+    def _draws_once(self, function: Function, calls: list[ast.Call]) -> bool:
+        """Whether a function that writes and draws random numbers is called outside of the training, where all may wait."""
+        passes = [data.loop for data in self.accelerators.roles.data]
+        may_draw = self.plan.runtime == accelerate.OWN and self.helpers.only_writes(function, may_draw=True)
+        return may_draw and all(
+            self.audience.comes_alike(call)
+            and not any(one in passes for one in self.script.loops_around(call))
+            for call in calls
+        )
+
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
+        if not self.helpers.only_writes(function):
+            self._drawing.append(statement)
         paths = {path for one in self.helpers.writing(function) for path in self.paths.of_write(one)}
         paths |= {
             path for one in self.helpers.given_paths(call, function) for path in self.paths.spelled(one)
@@ -330,7 +351,11 @@ class Files:
                 and self.audience.comes_after(c, call)
             )
         ]
-        self._guarded(statement, reads)  # otherwise what the function writes is guarded there
+        is_behind = statement in self._drawing or not self._may_wait_at(reads)
+        if is_behind and not self.audience.comes_alike(statement):
+            return  # what the function writes is guarded there
+        if self._guarded(statement, [] if is_behind else reads) and is_behind:
+            self._ended.append(statement)
 
     # -- files that are opened ---------------------------------------------------------------------------------
 

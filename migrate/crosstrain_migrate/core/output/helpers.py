@@ -7,6 +7,7 @@ import re
 from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
     MethodCall,
@@ -113,8 +114,13 @@ class Helpers:
             or (edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101"))
         }
 
-    def only_writes(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
-        """Whether nothing but files and windows is changed by a function, so that no other process needs its call."""
+    def only_writes(
+        self, function: Function, seen: frozenset[Function] = frozenset(), *, may_draw: bool = False
+    ) -> bool:
+        """Whether nothing but files and windows is changed by a function, so that no other process needs its call.
+
+        may_draw: it may draw random numbers, which the others then lack.
+        """
         nodes = [node for statement in function.body for node in walk(statement)]
         edited = self.met_at()
         if any(node in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes):
@@ -133,16 +139,18 @@ class Helpers:
         )
         if not without_gradient and any(self._may_be_model(call, function) for call in calls):
             return False
-        return all(self._is_harmless(call, own, nodes, seen | {function}) for call in calls)
+        return all(self._is_harmless(call, own, nodes, seen | {function}, may_draw) for call in calls)
 
     def _is_harmless(
-        self, call: ast.Call, own: set[str], nodes: list[ast.AST], seen: frozenset[Function]
+        self, call: ast.Call, own: set[str], nodes: list[ast.AST], seen: frozenset[Function], may_draw: bool
     ) -> bool:
         last = last_name(call.func)
+        if may_draw and RANDOM.match(self.script.dotted(call.func)):
+            return True
         if draws(call) or "Loader" in last:
             return False
         if (function := self.called(call)) is not None:
-            return function in seen or self.only_writes(function, seen)
+            return function in seen or self.only_writes(function, seen, may_draw=may_draw)
         if self.script.functions(last) or self.script.class_made(call) is not None:
             return False
         if not isinstance(call.func, ast.Attribute) or not is_statement_call(self.script, call):

@@ -237,7 +237,15 @@ class Recorders:
         """`from tensorboard_logger import configure, log_value`: the same of the functions by themselves."""
         names = {one.asname or one.name for one in node.names}
         found = self._reads(names)
-        reads = [one for one in found if isinstance(one, ast.Name) and not self._names_event_file(one)]
+        reads = [
+            one
+            for one in found
+            if isinstance(one, ast.Name)
+            and not self._names_event_file(one)
+            and not isinstance(
+                self.script.parent(one), ast.Compare
+            )  # `if configure is None:`, where it is missing
+        ]
         opens = [one for one in reads if self.script.dotted(one) == f"{_EVENTS}.configure"]
         writes = [one for one in reads if one not in opens]
         if not all(map(self._is_called_by_one, writes)) or not all(map(self._is_called_by_one, opens)):

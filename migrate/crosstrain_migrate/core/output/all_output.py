@@ -12,6 +12,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Frame, Script, is_statement_call
 
+from .alone import plan_alone
 from .audience import Audience
 from .downloads import Downloads
 from .files import Files
@@ -47,6 +48,7 @@ class Output:
         stamps = Stamps(self.plan, self.accelerators, self.audience)
         stamps.run()
         files = Files(self.plan, self.accelerators, self.audience, stamps)
+        plan_alone(self.script, files, self.audience)
         Downloads(self.plan, files, self.audience).run()
         files.run()
         Folders(self.plan, files, self.audience, stamps).run()

@@ -103,6 +103,11 @@ class Files:
         """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
         return self.guard_before(statement, [], call)
 
+    def let_one(self, statement: ast.stmt) -> None:
+        """Plans that one process comes to a statement of which it is known that no other needs it."""
+        self._guards.append(statement)
+        self.audience.guard(statement)
+
     def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
         """As `guard`; all wait for the main process at `reads`."""
         if self._guarded(statement, reads, call):
@@ -122,8 +127,7 @@ class Files:
             self._wait_before(read)
         if call is not None and writers.removes_file(self.script, call):
             self._wait_for_readers(call)
-        self._guards.append(statement)
-        self.audience.guard(statement)
+        self.let_one(statement)
         return True
 
     def _wait_for_readers(self, removal: ast.Call) -> None:

@@ -46,14 +46,8 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "Accelerator(cpu=not (not args.no_cuda and args.gpu))",
         ),
         ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
-        (
-            'cuda = True if torch.cuda.is_available() else False\ndevice = "cuda" if cuda else "cpu"',
-            "Accelerator()",
-        ),
-        (
-            'cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu"',
-            "Accelerator(cpu=not cuda)",
-        ),
+        ('cuda = torch.cuda.is_available() or False\ndevice = "cuda" if cuda else "cpu"', "Accelerator()"),
+        ('on = True if args.gpu else False\ndevice = "cuda" if on else "cpu"', "Accelerator(cpu=not on)"),
         (
             'device = torch.device("cuda" if torch.cuda.is_available() else ("mps" if args.mps else "cpu"))',
             "Accelerator(cpu=not (torch.cuda.is_available() or args.mps))",
@@ -62,10 +56,7 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'device = "mps" if args.mps else "cuda" if torch.cuda.is_available() else "cpu"',
             "Accelerator(cpu=not (args.mps or torch.cuda.is_available()))",
         ),
-        (
-            MPS_OR_CPU.format(test="torch.cuda.is_available() and args.use_gpu"),
-            "Accelerator(cpu=not args.use_gpu)",
-        ),
+        (MPS_OR_CPU.format(test="torch.cuda.is_available() and args.gpu"), "Accelerator(cpu=not args.gpu)"),
         (MPS_OR_CPU.format(test="torch.cuda.is_available()"), "Accelerator()"),
         (
             'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"',
@@ -167,10 +158,7 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) ->
             "Accelerator()",
         ),
         ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', "Accelerator()"),
-        (
-            "if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()",
-            "Accelerator(cpu=not (args.gpus > 1))",
-        ),
+        ("if args.n > 1:\n    model.cuda()\nelse:\n    model.cpu()", "Accelerator(cpu=not (args.n > 1))"),
         ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", "Accelerator()"),
     ],
 )
@@ -313,10 +301,7 @@ else:
             'args.device = torch.device("cuda") if args.device is None else torch.device(args.device)',
             "Accelerator(device=args.device)",
         ),
-        (
-            'for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False',
-            "Accelerator()",
-        ),
+        ('for n in "ab":\n    device = "cuda" if args.on else "cpu"\n    args.on = False', "Accelerator()"),
     ],
 )
 def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: str) -> None:

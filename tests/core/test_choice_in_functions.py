@@ -326,3 +326,22 @@ for x, y in DataLoader([], 8):
 def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
     after = converted(ASKED.format(made=made, other=other))
     assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after
+
+
+SELECTS = """def select(id):
+    off = False
+    if id == -1:
+        off = {off}
+    on = False if off else torch.cuda.is_available()
+    return torch.device(f"cuda:{{id}}" if on else "cpu")
+
+class Trainer"""
+
+
+@pytest.mark.parametrize(("off", "cpu"), [("True", "cpu=options.use_cuda == -1, "), ("load()", "")])
+def test_what_a_helper_makes_of_a_number_is_asked_in_the_words_of_its_caller(off: str, cpu: str) -> None:
+    text = GIVEN.format(made="Trainer(3, options.use_cuda)", first="pass")
+    text = text.replace('torch.device("cuda" if on_gpu else "cpu")', "select(on_gpu)")
+    text = text.replace("class Trainer", SELECTS.format(off=off))
+    assert f"Accelerator({cpu}device=options.use_cuda)" in converted(text)
+    assert any("CPU is not kept" in one.reason for one in notes(text, "CT105")) is not cpu

@@ -144,11 +144,7 @@ def test_a_coin_in_an_elif_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "is_said"),
-    [
-        ("torch.manual_seed(number)", True),
-        ("np.random.seed(7)", True),
-        ("torch.manual_seed(number + rank)", False),
-    ],
+    [("torch.manual_seed(number)", True), ("random.seed(7)", True), ("torch.manual_seed(n + rank)", False)],
 )
 def test_a_seed_that_a_step_sets_is_said(seed: str, is_said: bool) -> None:
     text = (

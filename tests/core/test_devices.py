@@ -29,24 +29,15 @@ def script(before: str = "pass", inside: str = "pass") -> str:
     ("code", "becomes"),
     [
         ('device = torch.device("cuda")', "device = accelerator.device"),
-        (
-            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
-            "device = accelerator.device",
-        ),
+        ('device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")', "= accelerator.device"),
         ('device = torch.device("cuda" if args else "cpu")', "device = accelerator.device"),
         (
             'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
             "device = accelerator.device",
         ),
         ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
-        (
-            'state = torch.load("w", map_location="cuda:" + str(args))',
-            'torch.load("w", map_location=accelerator.device)',
-        ),
-        (
-            'state = torch.load("w", map_location="cuda:%d" % args)',
-            'torch.load("w", map_location=accelerator.device)',
-        ),
+        ('s = torch.load("w", map_location="cuda:" + str(args))', "map_location=accelerator.device)"),
+        ('s = torch.load("w", map_location="cuda:%d" % args)', "map_location=accelerator.device)"),
         (
             'state = torch.load("w", map_location=lambda storage, place: storage.cuda(args))',
             "map_location=lambda storage, place: storage.to(device=accelerator.device)",
@@ -110,10 +101,7 @@ def test_a_numbered_text_stays_a_text() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "assert torch.cuda.is_available()",
-        "if not torch.cuda.is_available():\n        raise SystemError('no GPU')",
-    ],
+    ["assert torch.cuda.is_available()", "if not torch.cuda.is_available():\n        raise OSError('none')"],
 )
 def test_what_stops_without_a_gpu_goes(code: str) -> None:
     assert code.split("\n")[0] not in converted(script(before=code))

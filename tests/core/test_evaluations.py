@@ -65,6 +65,8 @@ for x, y in train_loader:
     steps += 1
     place = steps + len(train_loader)
     width = steps + x.size(1)
+    if steps == size: turns += 1
+    if loss > 1: large += 1
     if {test}:
         print(evaluate())
 """
@@ -76,6 +78,8 @@ for x, y in train_loader:
         ("steps % 10 == 0", True),
         ("place % 10 == 0", True),  # computed from the counter
         ("width % 10 == 0", False),  # computed from the batch
+        ("turns % 10 == 0", True),  # counted where all do
+        ("large % 10 == 0", False),  # counted where one may do so alone
         ("loss.item() < best", False),
         ("random.random() < 0.1", False),
         ("time.time() > end", False),

@@ -161,8 +161,8 @@ show(events)
 == functions that write one event file, where an option asks for it
 from tensorboard_logger import configure as start, log_value
 --
-- if len(sys.argv) > 1:
-+ if len(sys.argv) > 1 and accelerator.is_main_process:
+- if start is not None and len(sys.argv) > 1:
++ if start is not None and len(sys.argv) > 1 and accelerator.is_main_process:
     start("runs")
 * log_value("a", 1)
 == an event file of tensorboard_logger, of which each is one by itself

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .outputs import Output, check_output, outputs
+from .support import Trap, converted
 
 HELPERS = outputs("""
 == a helper that only writes is called by one process
@@ -78,6 +79,15 @@ def imsave(path, rows):
 * os.system("cp a.py b.py")
 os.system("mkdir out")
 free = subprocess.check_output(["df"])
+== a helper that fills a file which no second process can open, and draws: all draw on as it does
+import h5py
+def prepare(path):
+    file = h5py.File(path, "w")
+    file.create_dataset("rows", data=np.random.rand(4))
+    file.close()
+--
+* prepare("rows.h5")
++ synchronize_rng_states(["python", "numpy", "torch"])
 == a helper that starts a program
 def film(folder):
     command = 'ffmpeg -y -i {}/%d.png all.mp4'.format(folder)
@@ -125,3 +135,35 @@ for row in DataLoader(Rows()):
 @pytest.mark.parametrize("case", HELPERS, ids=lambda case: case.name)
 def test_helpers(case: Output) -> None:
     check_output(case)
+
+
+REPORT = """
+class Report:
+    def __init__(self):
+        self.counts = []
+
+    @torch.no_grad()
+    def score(self, epoch):
+        os.makedirs("found", exist_ok=True)
+        np.save("found/rows.npy", {rows})
+        self.counts.append(len(os.listdir("found")))
+        shutil.rmtree("found")
+
+report = Report()
+<model>
+for x, y in DataLoader(data):
+    <step loss = F.cross_entropy(model(x), y)>
+report.score(1)
+{behind}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "behind", "is_alone"),
+    [("[1]", "", True), ("[1]", "show(report.counts)", False), ("np.random.rand(2)", "", False)],
+)
+def test_an_evaluation_that_takes_its_folder_away_is_one_processs(
+    rows: str, behind: str, is_alone: bool
+) -> None:
+    done = converted(Trap("report", f"import os, shutil\n{REPORT.format(rows=rows, behind=behind)}").text)
+    assert ("\nif accelerator.is_main_process:\n    report.score(1)\n" in done.text) is is_alone

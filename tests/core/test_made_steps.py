@@ -87,10 +87,7 @@ def test_a_step_that_is_made_without_its_training_trains_nothing() -> None:
 
 @pytest.mark.parametrize(
     "test",
-    [
-        'if mode == "train":',
-        'if mode != "train":\n            return net(batch).pow(2).mean()\n        if True:',
-    ],
+    ['if mode == "train":', 'if mode != "train":\n            return net(batch).square()\n        if True:'],
 )
 def test_a_word_may_say_whether_a_step_trains(test: str) -> None:
     """A whole evaluation that is not known for one would be dealt, and its number shown as that of all batches."""

@@ -55,10 +55,7 @@ def script(step: str = "pass", above: str = "", before: str = "", behind: str = 
             "x = x * torch.tensor([1., 2., 1., 1.])",
             "torch.tensor([1., 2., 1., 1.], device=accelerator.device)",
         ),
-        (
-            "x = x * torch.from_numpy(np.ones(4, 'f'))",
-            "torch.from_numpy(np.ones(4, 'f')).to(accelerator.device)",
-        ),
+        ("x = x * torch.from_numpy(np.ones(4, 'f'))", "(np.ones(4, 'f')).to(accelerator.device)"),
         ("x = x * torch.FloatTensor([1, 1, 2, 1])", "torch.FloatTensor([1, 1, 2, 1]).to(accelerator.device)"),
         ("x = x[torch.randperm(len(x))]", "x[torch.randperm(len(x), device=accelerator.device)]"),
     ],
@@ -115,10 +112,7 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
         ("kept = model(x).detach().numpy()", "kept = model(x).detach().cpu().numpy()"),
         ("right = accuracy_score(y.view(-1), y)", "accuracy_score(y.view(-1), y.cpu())"),
         ("n = y.long(); p = pack_padded_sequence(x, y)", "pack_padded_sequence(x, y.cpu())"),
-        (
-            "assert isinstance(y, torch.LongTensor)",
-            "isinstance(y, (torch.LongTensor, torch.cuda.LongTensor))",
-        ),
+        ("assert isinstance(y, torch.LongTensor)", "(y, (torch.LongTensor, torch.cuda.LongTensor))"),
     ],
 )
 def test_what_numpy_reads_comes_from_the_cpu(step: str, becomes: str) -> None:

@@ -255,6 +255,37 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     )
 
 
+ENDS = """
+<model>
+loader = DataLoader(data, batch_size=4)
+count = len(data)
+batches = {batches}
+total = 0.0
+with tqdm(total=batches) as bar:
+    for i, (x, y) in enumerate(loader):
+        if i >= {end}: break
+        <step loss = F.cross_entropy(model(x), y)>
+        total += loss.item()
+        bar.update(1)
+print(total / batches)
+"""
+
+
+@pytest.mark.parametrize(
+    ("batches", "end", "kind", "shown"),
+    [
+        ("count // 4", "batches", "sum", "min(batches, len(loader))"),
+        ("count // 4", "9", "mean", "batches"),
+        ("args.steps", "batches", "mean", "batches"),
+    ],
+)
+def test_a_loop_that_ends_with_its_batches_has_them_all(
+    batches: str, end: str, kind: str, shown: str
+) -> None:
+    lines = (f"with tqdm(total={shown}) as bar:", f'total = accelerator.reduce(total, "{kind}")')
+    check(Trap(f"ends at {end}", ENDS.format(batches=batches, end=end), lines))
+
+
 PARTS = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -292,12 +323,7 @@ def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
 
 @pytest.mark.parametrize(
     ("read", "other"),
-    [
-        ('log.columns["val"]', True),
-        ('self.totals["val"]', False),
-        ('totals["val"]', False),
-        ("log.best[0]", False),
-    ],
+    [('log.columns["val"]', True), ('self.of["val"]', False), ('all["val"]', False), ("log.best[0]", False)],
 )
 def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
     """The names of a log's columns were averaged, beside the numbers that the log was given."""

@@ -43,6 +43,7 @@ def score():
         ("import other", "", False),  # `run.train()` is a method, and no function of another file
         ("import other", "other.score()", True),
         ("import other\nfrom mine import score", "score()", False),  # a name is what its file imports
+        ("import other, mine", "mine.score()", False),  # of two files the one that is named
         ("from other import score", "score()", True),
         ("from passing import score", "score()", True),
         ("from other import score as judged", "judged()", True),

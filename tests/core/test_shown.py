@@ -41,16 +41,10 @@ def _shown(line: str) -> str:
         ("print(loss.item())", f"accelerator.print({MEAN})"),
         ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
         ("print(running / (i + 1))", 'accelerator.print(accelerator.reduce(running, "mean") / (i + 1))'),
-        (
-            "print(right / seen)",
-            'accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))',
-        ),
+        ("print(right / seen)", '(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))'),
         ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
         ("print((i + 1) * x.size(0))", 'accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))'),
-        (
-            'print("%d %.3f" % (epoch, loss))',
-            'accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))',
-        ),
+        ('print("%d %.3f" % (epoch, loss))', '("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))'),
         ('print("{:.3f}".format(loss))', '"{:.3f}".format(accelerator.reduce(loss, "mean"))'),
         ('print(f"{loss:.3f}")', "print(f\"{accelerator.reduce(loss, 'mean'):.3f}\")"),
         ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),

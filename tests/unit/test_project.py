@@ -105,6 +105,12 @@ EXAMPLE = {"pyproject.toml": "", "examples/requirements.txt": "", "examples/trai
 EXAMPLE["loop.py"] = HELPER
 FROM_A = script("from a.loop import fit")
 ABOVE = {"run/train.py": script("from nets.loop import fit"), "nets/loop.py": HELPER}
+NAMED = script(
+    "import argparse; from importlib import import_module; by = argparse.ArgumentParser()\n"
+    '    by.add_argument("--by", default="loop"); args = by.parse_args()',
+    "import_module(args.by).fit",
+)
+
 # What a project holds, what is named, and whether the loop that it imports is found and changed with it.
 PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     # Started with `python -m pkg.train`, or from the folder above.
@@ -145,6 +151,8 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     "a project of its own": (ABOVE | {"run/LICENSE": "", "README.md": ""}, "run/train.py", False),
     "data of the module's name": (ABOVE | {"LICENSE": "", "run/nets/table.txt": ""}, "run/train.py", True),
     "another of its name": (ABOVE | {"LICENSE": "", "run/nets/__init__.py": ""}, "run/train.py", False),
+    "an option's default": ({"train.py": NAMED, "loop.py": HELPER, "other.py": HELPER}, "train.py", True),
+    "another's": ({"train.py": NAMED.replace("args.by", "args.of"), "loop.py": HELPER}, "train.py", False),
     "two scripts": ({"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER}, ".", True),
     "a module that does not parse": (
         {"train.py": script("from loop import fit; import broken"), "loop.py": HELPER, "broken.py": "def (:"},

@@ -245,7 +245,8 @@ def _plan_shown(
     plan_shown_losses(plan, roles, accelerators, dealt)
     note_running_numbers(plan, roles)
     plan_visible(plan, accelerators)
-    Output(plan, accelerators, roles.frames, dealt, saved_apart).run()
+    training = [*roles.frames, *(one.frame for one in roles.data)]
+    Output(plan, accelerators, training, dealt, saved_apart).run()
 
 
 def _plan_numbers(

@@ -326,7 +326,12 @@ class Files:
         return len(calls) <= count and not self.helpers.saves_weights(function)
 
     def _draws_once(self, function: Function, calls: list[ast.Call]) -> bool:
-        """Whether a function that writes and draws random numbers is called outside of the training, where all may wait."""
+        """Whether a function that fills a file of which no second process can have one, and draws random numbers, is called
+        outside of the training, where all may wait."""
+        if not any(
+            self.script.dotted(one.func) in writers.CONTAINERS for one in self.helpers.writing(function)
+        ):
+            return False
         passes = [data.loop for data in self.accelerators.roles.data]
         may_draw = self.plan.runtime == accelerate.OWN and self.helpers.only_writes(function, may_draw=True)
         return may_draw and all(

@@ -60,7 +60,7 @@ _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
 _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
-_CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
+CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
@@ -131,7 +131,7 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or any(last_name(path) == "devnull" for path in node.args[:1]):
         return False
     name = script.dotted(node.func)
-    if name in _OPENS | _CONTAINERS:
+    if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = (
         isinstance(node.func, ast.Attribute) and node.func.attr == "open" and not name.startswith("PIL.")
@@ -346,7 +346,7 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | _CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(script, call, 0)):
+    if name in _OPENS | CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(script, call, 0)):
         return not opens_to_write(script, call)
     return last != "load_state_dict" and _READS.match(last) is not None
 

@@ -338,10 +338,12 @@ SELECTS = """def select(id):
 class Trainer"""
 
 
-@pytest.mark.parametrize(("off", "cpu"), [("True", "cpu=options.use_cuda == -1, "), ("load()", "")])
+@pytest.mark.parametrize(
+    ("off", "cpu"), [("True", "cpu=options.use_cuda == -1, device=options.use_cuda"), ("load()", "")]
+)
 def test_what_a_helper_makes_of_a_number_is_asked_in_the_words_of_its_caller(off: str, cpu: str) -> None:
     text = GIVEN.format(made="Trainer(3, options.use_cuda)", first="pass")
     text = text.replace('torch.device("cuda" if on_gpu else "cpu")', "select(on_gpu)")
     text = text.replace("class Trainer", SELECTS.format(off=off))
-    assert f"Accelerator({cpu}device=options.use_cuda)" in converted(text)
+    assert f"accelerator = Accelerator({cpu})\n    Trainer(" in converted(text)
     assert any("CPU is not kept" in one.reason for one in notes(text, "CT105")) is not cpu

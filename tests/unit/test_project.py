@@ -151,7 +151,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     "a project of its own": (ABOVE | {"run/LICENSE": "", "README.md": ""}, "run/train.py", False),
     "data of the module's name": (ABOVE | {"LICENSE": "", "run/nets/table.txt": ""}, "run/train.py", True),
     "another of its name": (ABOVE | {"LICENSE": "", "run/nets/__init__.py": ""}, "run/train.py", False),
-    "an option's default": ({"train.py": NAMED, "loop.py": HELPER, "other.py": HELPER}, "train.py", True),
+    "an option's default": ({"train.py": NAMED, "loop.py": HELPER}, "train.py", True),
     "another's": ({"train.py": NAMED.replace("args.by", "args.of"), "loop.py": HELPER}, "train.py", False),
     "two scripts": ({"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER}, ".", True),
     "a module that does not parse": (

@@ -41,7 +41,8 @@ def _removes_folder(script: Script, function: Function) -> bool:
 
 def _gives_objects(script: Script, call: ast.Call) -> bool:
     """Whether a call gives more than numbers that it computes: something that the function may change."""
-    return any(isinstance(one, ast.Name | ast.Attribute | ast.Call) for one in (*call.args, *call.keywords))
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(isinstance(one, ast.Name | ast.Attribute | ast.Call) for one in given)
 
 
 class _Run:
@@ -56,7 +57,7 @@ class _Run:
             found = {one for call in script.calls_in(work.pop()) for one in self._meant(call)}
             work += found - self.functions
             self.functions |= found
-        self.nodes = [node for one in self.functions for statement in one.body for node in walk(statement)]
+        self.nodes = [node for one in self.functions for node in walk(one)]
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def _meant(self, call: ast.Call) -> list[Function]:
@@ -91,12 +92,10 @@ class _Run:
         """The attributes that are changed, of `self` as of anything."""
         effects = self.files.helpers.effects
         for node in self.nodes:
-            changed = node.func if isinstance(node, ast.Call) else node
-            if isinstance(changed, ast.Attribute | ast.Subscript) and effects.is_change(node, set()):
-                inner = [
-                    n for n in walk(changed) if isinstance(n, ast.Attribute) and written(n.value) == "self"
-                ]
-                yield from (one.attr for one in inner[:1])
+            place = node.func if isinstance(node, ast.Call) else node
+            if effects.is_change(node, set()):
+                own = [n for n in walk(place) if isinstance(n, ast.Attribute) and written(n.value) == "self"]
+                yield from (one.attr for one in own[:1])
 
     def _is_read_here_alone(self, attribute: str) -> bool:
         reads = (one for one in self.script.table.each(ast.Attribute) if one.attr == attribute)

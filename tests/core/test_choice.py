@@ -46,7 +46,10 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "Accelerator(cpu=not (not args.no_cuda and args.gpu))",
         ),
         ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', "Accelerator()"),
-        ('cuda = torch.cuda.is_available() or False\ndevice = "cuda" if cuda else "cpu"', "Accelerator()"),
+        (
+            'cuda = True if torch.cuda.is_available() else False\ndevice = "cuda" if cuda else "cpu"',
+            "Accelerator()",
+        ),
         ('on = True if args.gpu else False\ndevice = "cuda" if on else "cpu"', "Accelerator(cpu=not on)"),
         (
             'device = torch.device("cuda" if torch.cuda.is_available() else ("mps" if args.mps else "cpu"))',
@@ -158,7 +161,10 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) ->
             "Accelerator()",
         ),
         ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', "Accelerator()"),
-        ("if args.n > 1:\n    model.cuda()\nelse:\n    model.cpu()", "Accelerator(cpu=not (args.n > 1))"),
+        (
+            "if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()",
+            "Accelerator(cpu=not (args.gpus > 1))",
+        ),
         ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", "Accelerator()"),
     ],
 )

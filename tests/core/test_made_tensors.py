@@ -51,10 +51,7 @@ def script(step: str = "pass", above: str = "", before: str = "", behind: str = 
     [
         ("x = x + torch.randn(x.shape)", "torch.randn(x.shape, device=accelerator.device)"),
         ("noise = torch.rand(8, 4); x = x + noise", "torch.rand(8, 4, device=accelerator.device)"),
-        (
-            "x = x * torch.tensor([1., 2., 1., 1.])",
-            "torch.tensor([1., 2., 1., 1.], device=accelerator.device)",
-        ),
+        ("x = x * torch.tensor([1., 2., 1., 1.])", "[1., 2., 1., 1.], device=accelerator.device)"),
         ("x = x * torch.from_numpy(np.ones(4, 'f'))", "(np.ones(4, 'f')).to(accelerator.device)"),
         ("x = x * torch.FloatTensor([1, 1, 2, 1])", "torch.FloatTensor([1, 1, 2, 1]).to(accelerator.device)"),
         ("x = x[torch.randperm(len(x))]", "x[torch.randperm(len(x), device=accelerator.device)]"),

@@ -37,10 +37,7 @@ for step in range(100):
     <step loss>
 """
 OWN = [
-    (
-        "return torch.tensor(self.x[start:self.at])",
-        "return torch.tensor(np.random.permutation(self.x)[:size])",
-    ),
+    ("return torch.tensor(self.x[start:self.at])", "return torch.tensor(np.random.permutation(self.x)[:8])"),
     ("self.at, start = size, 0", "self.at, start = size, 0\n            np.random.shuffle(self.x)"),
     ("batch = rows.next_batch()", "batch = torch.tensor(make_moons(8)[0])"),
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),

@@ -118,10 +118,7 @@ result = optimizer.param_groups[0]["lr"]
 _LAMBDA = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, {})"
 ASKED = {
     "by a lambda": (_LAMBDA.format("lambda step: 1 - step / (3 * len(loader))"), False),
-    "by a function": (
-        "def part(step):\n    return 1 - step / (3 * len(loader))\n\n" + _LAMBDA.format("part"),
-        False,
-    ),
+    "called": ("def part(step):\n    return 1 - step / 3 / len(loader)\n\n" + _LAMBDA.format("part"), False),
     "once": ("total = 3 * len(loader)\n" + _LAMBDA.format("lambda step: 1 - step / total"), True),
 }
 

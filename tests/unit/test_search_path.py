@@ -36,10 +36,7 @@ FILE = Path("/home/me/project/run/train.py")
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
-        (
-            "def add(path):\n    if path:\n        sys.path.insert(0, path)\nadd('lib')",
-            "/home/me/project/run/lib",
-        ),
+        ("def add(p):\n    if p:\n        sys.path.insert(0, p)\nadd('lib')", "/home/me/project/run/lib"),
         ("def add(kind, path):\n    sys.path.append(path)\nadd('x', osp.join('..'))", "/home/me/project"),
         ("def add(path):\n    print(path)\nadd('lib')", None),
         ("sys.path.append(", None),

@@ -189,5 +189,5 @@ def _names_bound(script: Script, call: ast.Call) -> set[str]:
     """The name of what a call makes: `with call as name:`, `name = call`."""
     statement = script.statement(call)
     if isinstance(statement, ast.With):
-        return {written(one.optional_vars) for one in statement.items if one.context_expr is call}
+        return {written(one.optional_vars or call) for one in statement.items if one.context_expr is call}
     return {written(one) for one in statement.targets} if isinstance(statement, ast.Assign) else set()

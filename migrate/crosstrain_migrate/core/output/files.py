@@ -361,7 +361,7 @@ class Files:
             )
         ]
         is_behind = statement in self._drawing or not self._may_wait_at(reads)
-        if is_behind and not self.audience.comes_alike(statement):
+        if is_behind and (self.script.loops_around(statement) or not self.audience.comes_alike(statement)):
             return  # what the function writes is guarded there
         if self._guarded(statement, [] if is_behind else reads) and is_behind:
             self._ended.append(statement)

@@ -153,6 +153,9 @@ if hits > best:
     torch.save(model, 'a.pt')""",  # merged: the number of all processes
         "torch.backends.cudnn.benchmark = True\ntorch.save(train(), 'a.pt')\nkept = torch.load('b.pt')\n"
         "if kept['epoch'] < best:\n    torch.save(model, 'a.pt')",  # a module is no variable that a call changes
+        "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
+        "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
+        "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:
@@ -282,6 +285,8 @@ for i, (x, y) in enumerate(train_loader):
         ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
         ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
+        ("model.train(); n = model.part(x)\n    if n > 1: break", 'if accelerator.reduce(n, "mean") > 1: break'),
+        ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
     ],
 )
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:

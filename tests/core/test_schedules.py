@@ -427,6 +427,36 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str,
     ) is own
 
 
+TOLD = """<torch>
+from tqdm import tqdm
+class Average:
+    def __init__(self, steps):
+        self.steps = steps
+    def weigh(self, count):
+        return count / self.steps
+<model>
+loader, count = DataLoader([], 8), 0
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 3 * len(loader))
+steps = {steps}
+average = Average(steps)
+for x, y in loader:
+    <step>
+    schedule.step()
+    average.weigh({count})
+    count += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "count", "own"),
+    [("3 * len(loader)", "count", True), ("3 * len(loader)", "x", False), ("300", "count", False)],
+)
+def test_what_the_loop_asks_with_its_count_is_told_its_steps(steps: str, count: str, own: bool) -> None:
+    after = converted(TOLD.format(steps=steps, count=count))
+    assert ("Average(-(-steps // accelerator.num_processes))" in after) is own, after
+    assert after.index("len(loader)") < after.index("accelerator.prepare("), "a schedule of torch is for all"
+
+
 MADE_LONG = """
 <torch>
 

@@ -179,7 +179,8 @@ class Recorders:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, test = self.script.statement(call), f"{self.files.state(call)}.is_main_process"
         names, self._key = self._kept_as(call, statement), self._key_of(call)
-        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
+        made = call if isinstance(statement, ast.With) else statement
+        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, made)]
         if not names or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return

@@ -120,6 +120,16 @@ def test_what_a_step_returns_is_one_process_s_own(shown: str, is_said: bool) -> 
     assert bool(found) is is_said
 
 
+@pytest.mark.parametrize(
+    ("kept", "shown", "is_said"),
+    [("loss.item()", "self.log", True), ("1", "self.log", False), ("loss.item()", "1", False)],
+)
+def test_what_a_step_keeps_is_one_process_s_own(kept: str, shown: str, is_said: bool) -> None:
+    text = TRAINER.replace("print(losses)", "pass").replace("loss.item()", f"self.log['a'].append({kept})")
+    show = f"Own(Trainer):\n    def show(self):\n        return {shown}\n"
+    assert bool(notes(text.replace("Own(Trainer):", show), "CT602")) is is_said
+
+
 STEPS = """
 import torch
 from torch.utils.data import DataLoader

@@ -339,6 +339,25 @@ def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_said: b
     )
 
 
+TOLD = LOWERED.replace(
+    "import torch\n", "import torch\nclass Told:\n    def __init__(self, n): self.n = n\n", 1
+).replace(
+    "for x, y in loader:",
+    "plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total)\ntold = Told(total)\n"
+    "for i, (x, y) in enumerate(loader):\n    plan.step(); told.at({count})",
+)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "own"),
+    [("3 * len(loader)", "i", True), ("3 * len(loader)", "x", False), ("300", "i", False)],
+)
+def test_what_the_loop_asks_with_its_count_is_told_its_steps(total: str, count: str, own: bool) -> None:
+    made = "torch.optim.Adam(model.parameters(), lr=0.1)"
+    after = converted(TOLD.format(total=total, count=count, made=made))
+    assert ("Told(-(-total // accelerator.num_processes))" in after) is own, after
+
+
 PER_EPOCH = """
 class Fit:
     def __init__(self, model, optimizer, loader, scheduler=None):
@@ -425,36 +444,6 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str,
     assert (
         "len(accelerator.prepare(loader[0]))" in converted(text.replace("(loader)", "(loader[0])"))
     ) is own
-
-
-TOLD = """<torch>
-from tqdm import tqdm
-class Average:
-    def __init__(self, steps):
-        self.steps = steps
-    def weigh(self, count):
-        return count / self.steps
-<model>
-loader, count = DataLoader([], 8), 0
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 3 * len(loader))
-steps = {steps}
-average = Average(steps)
-for x, y in loader:
-    <step>
-    schedule.step()
-    average.weigh({count})
-    count += 1
-"""
-
-
-@pytest.mark.parametrize(
-    ("steps", "count", "own"),
-    [("3 * len(loader)", "count", True), ("3 * len(loader)", "x", False), ("300", "count", False)],
-)
-def test_what_the_loop_asks_with_its_count_is_told_its_steps(steps: str, count: str, own: bool) -> None:
-    after = converted(TOLD.format(steps=steps, count=count))
-    assert ("Average(-(-steps // accelerator.num_processes))" in after) is own, after
-    assert after.index("len(loader)") < after.index("accelerator.prepare("), "a schedule of torch is for all"
 
 
 MADE_LONG = """

@@ -52,53 +52,6 @@ def after(body: str) -> str:
     return converted(HEAD + TRAIN + body)
 
 
-DECIDED_BY_VALUE = r"""
-value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')
-value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')
-for epoch in range(9):\n    value = train()\n    wait += value > best\n    if wait > 3:\n        break
-value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')
-value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')
-def fit():\n    for epoch in range(9):\n        value = train()\n        if value < best:\n            return\n\nfit()
-value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2
-value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n
-  def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        *(
-            (line.replace("\\n", "\n"), REDUCED)
-            for line in DECIDED_BY_VALUE.replace("\n  ", "").strip().splitlines()
-        ),
-        (
-            "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
-            'history.append(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nplan.step(train())",
-            'plan.step(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
-            "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
-        ),
-    ],
-)
-def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
-    text = after(body)
-    assert text.count(".reduce(") == 1 and expected in text, text
-
-
-def test_a_word_that_a_model_chooses_has_no_mean() -> None:
-    text = after(
-        "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
-        "    if word > 7:\n        break\n    words.append(word)"
-    )
-    assert ".reduce(" not in text and "model(words).argmax().item()" in text
-
-
 STOPPER = """
 class Stopper:
     def __init__(self):
@@ -125,10 +78,64 @@ print("left", stopper.left)
 
 
 @pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (STOPPER, REDUCED),  # where it is computed
+        (
+            "loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')",
+            'loss = accelerator.reduce(loss, "mean")',  # no backward reads it there
+        ),
+        ("value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
+        ("value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
+        (
+            "for epoch in range(9):\n    value = train()\n    wait += value > best\n    if wait > 3:\n        break",
+            REDUCED,
+        ),
+        (
+            "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
+            'history.append(accelerator.reduce(train(), "mean"))',
+        ),
+        (
+            "plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nplan.step(train())",
+            'plan.step(accelerator.reduce(train(), "mean"))',
+        ),
+        (
+            "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
+            "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
+        ),
+        (
+            "value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n"
+            "def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)",
+            REDUCED,
+        ),
+        ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
+        (
+            "value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')",
+            REDUCED,
+        ),
+        (
+            "def fit():\n    for epoch in range(9):\n        value = train()\n        if value < best:\n"
+            "            return\n\nfit()",
+            REDUCED,
+        ),
+        (
+            "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
+            REDUCED,
+        ),
+    ],
+)
+def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
+    text = after(body)
+    assert text.count(".reduce(") == 1 and expected in text, text
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "steps = 0\nfor x, y in train_loader:\n    steps += 1\n    if steps > 3:\n        break",  # a counter
         "value = train()\nif value < best:\n    print(value)",  # shown, and no more
+        "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
+        "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
         "for x, y in train_loader:\n    if x.size(0) < 4:\n        continue",  # batches are completed
         """
@@ -140,6 +147,9 @@ if hits > best:
     torch.save(model, 'a.pt')""",  # merged: the number of all processes
         "torch.backends.cudnn.benchmark = True\ntorch.save(train(), 'a.pt')\nkept = torch.load('b.pt')\n"
         "if kept['epoch'] < best:\n    torch.save(model, 'a.pt')",  # a module is no variable that a call changes
+        "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
+        "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
+        "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:
@@ -163,12 +173,11 @@ SAVES = """
         torch.save(model, 'a.pt')
 """
 EPOCHS = EVALUATE + "\nfor epoch in range(3):\n    model.train()\n    train()\n    {call}" + SAVES
-WHOLE = "if count > 99: break"
+WHOLE, CALL = "if count > 99: break", "value = accuracy(model, test_loader)"
 
 
 def evaluated(inside: str = "pass", behind: str = "return hits / count", call: str = "") -> str:
-    call = call or "value = accuracy(model, test_loader)"
-    return EPOCHS.replace("{inside}", inside).replace("{behind}", behind).replace("{call}", call)
+    return EPOCHS.replace("{inside}", inside).replace("{behind}", behind).replace("{call}", call or CALL)
 
 
 COPY = "from copy import deepcopy\n"
@@ -191,24 +200,24 @@ for epoch in range(3):
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
-        evaluated(behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"),
-        evaluated(
-            behind="return {'acc': hits / count}", call="value = accuracy(model, DataLoader(data, 4))['acc']"
-        ),
-        evaluated(WHOLE),
-        evaluated(WHOLE).replace(
-            "x, y in loader:", "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
-        ),
-        GLOBAL,
-        COPY
-        + "mean_model = deepcopy(model)\n"
-        + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
-    ],
-)
+RANGE = "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
+SAME = {
+    "dealt copy": COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
+    "dealt tuple": evaluated(
+        behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"
+    ),
+    "dealt entry": evaluated(
+        behind="return {'acc': hits / count}", call="value = accuracy(model, DataLoader(data, 4))['acc']"
+    ),
+    "whole": evaluated(WHOLE),
+    "range": evaluated(WHOLE).replace("x, y in loader:", RANGE),
+    "whole, no function": GLOBAL,
+    "whole, no part in training": f"{COPY}mean_model = deepcopy(model)\n"
+    + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
+}
+
+
+@pytest.mark.parametrize("body", SAME.values(), ids=SAME)
 def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
     text = after(body)
     assert "torch.save" not in text or "accelerator.save" in text
@@ -221,10 +230,7 @@ def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
         evaluated(WHOLE).replace("    net.eval()\n", ""),  # batch normalisation learns from it
         evaluated(WHOLE + "\n            hits += torch.rand(1).item()"),
         evaluated(WHOLE, call="value = accuracy(model, train_loader)"),  # each process has a share of it
-        evaluated(
-            WHOLE,
-            call="torch.optim.swa_utils.update_bn(train_loader, model)\n    value = accuracy(model, test_loader)",
-        ),
+        evaluated(WHOLE, call=f"torch.optim.swa_utils.update_bn(train_loader, model)\n    {CALL}"),
     ],
     ids=["train mode", "draws", "training data", "update_bn"],
 )
@@ -260,6 +266,11 @@ for i, (x, y) in enumerate(train_loader):
         ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
         ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
+        (
+            "model.train(); n = model.part(x)\n    if n > 1: break",
+            'if accelerator.reduce(n, "mean") > 1: break',
+        ),
+        ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
     ],
 )
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
@@ -267,23 +278,23 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     assert expected in text and "accelerator.backward(loss)" in text, text
 
 
-FOUND = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
+HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
 
 
 @pytest.mark.parametrize(
-    ("found", "test", "is_own"),
+    ("above", "test", "is_own"),
     [
         ("pass", "y.sum() == 0", True),
-        (FOUND, "len(hard[0]) == 0", True),
-        (FOUND, "len(n) == 0", False),
+        (HARD, "len(hard[0]) == 0", True),
+        (HARD, "len(n) == 0", False),
         ("found = y[y > 0] if y.any() else None", "found is None", True),
         ("found = model if rows.any() else None", "found is None", False),
     ],
 )
-def test_a_batch_that_one_process_would_skip_is_skipped_by_all(found: str, test: str, is_own: bool) -> None:
-    text = converted("import numpy as np\n" + STEP.format(test=f"{found}\n    if {test}: continue"))
-    asked = f'accelerator.reduce(int(bool({test})), "sum") > 0' if is_own else test
-    assert f"if {asked}: continue" in text, text
+def test_a_batch_that_one_process_would_skip_is_skipped_by_all(above: str, test: str, is_own: bool) -> None:
+    text = converted("import numpy as np\n" + STEP.format(test=f"{above}\n    if {test}: continue"))
+    code = f'accelerator.reduce(int(bool({test})), "sum") > 0' if is_own else test
+    assert f"if {code}: continue" in text, text
 
 
 def test_a_batch_that_one_process_may_skip_is_said() -> None:
@@ -343,12 +354,6 @@ def test_what_flows_into_backward_is_not_touched_where_no_loop_goes_over_data(tm
     assert first == second and first
 
 
-def test_a_loss_of_the_epoch_is_reduced_where_it_is_bound() -> None:
-    """No backward reads it there."""
-    text = after("loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')")
-    assert 'loss = accelerator.reduce(loss, "mean")' in text
-
-
 OWN_BATCH = (
     STEP.replace("{test}", "rate = y.float().mean().item()")
     + """
@@ -361,12 +366,12 @@ OWN_BATCH = (
 
 @pytest.mark.parametrize(("more", "is_said"), [("pass", False), ("break", True)])
 def test_one_process_saves_by_a_number_of_its_own_batch(more: str, is_said: bool) -> None:
+    """Unless all must come to what stands beside it."""
     done = conversion(OWN_BATCH.replace("{more}", more))
-    save = 'torch.save(model.state_dict(), "often.pt")'
     lines = [line.strip() for line in done.text.splitlines()]
-    is_guarded = save in lines and lines[lines.index(save) - 1] == "if accelerator.is_main_process:"
-    assert is_guarded is not is_said and (f"accelerator.{save[6:]}" in lines) is is_said, done.text
-    assert bool([one for one in done.findings if one.rule == "CT605"]) is is_said
+    guarded = ["if accelerator.is_main_process:", 'torch.save(model.state_dict(), "often.pt")']
+    assert (guarded in [lines[i : i + 2] for i in range(len(lines))]) is not is_said, done.text
+    assert any(one.rule == "CT605" for one in done.findings) is is_said
 
 
 def printed(text: str, folder: str) -> str:
@@ -380,7 +385,6 @@ def printed(text: str, folder: str) -> str:
 
 def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
     text = after(STOPPER).replace("accelerator.print", "print")
-    assert text.count(".reduce(") == 1 and REDUCED in text, text
     first, second = run_ranks(printed, 2, text, str(tmp_path))
     assert first.splitlines()[-2:] == second.splitlines()[-2:] and "stopped" in first
 

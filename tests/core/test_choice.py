@@ -161,10 +161,7 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) ->
             "Accelerator()",
         ),
         ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', "Accelerator()"),
-        (
-            "if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()",
-            "Accelerator(cpu=not (args.gpus > 1))",
-        ),
+        ("if args.gpus:\n    model.cuda()\nelse:\n    model.cpu()", "Accelerator(cpu=not args.gpus)"),
         ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", "Accelerator()"),
     ],
 )

@@ -65,11 +65,7 @@ SPELLINGS = [
         "x.cuda(), y.cuda()",
         "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
     ),
-    (
-        PARSED,
-        "x.cuda(), y.cuda()",
-        "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)",
-    ),
+    (PARSED, "x.cuda(), y.cuda()", "with torch.cuda.device(args.gpu): train(torch.nn.Linear(4,2).cuda(), 0)"),
     (
         "",
         IN_CUDA,

@@ -55,10 +55,7 @@ def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [
-        (
-            "x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()",
-            "== y.cpu())",
-        ),
+        ("x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum()", "y.cpu())"),
         ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
         ("right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum()", "== batch[1].cpu())"),
     ],
@@ -124,10 +121,7 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
         ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
         ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
         ("torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist())[:, None], 1)", "torch.zeros(8, 2).scatter_"),
-        (
-            "torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)",
-            "torch.zeros(8, 2).scatter_",
-        ),
+        ("torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)", "(8, 2).scatter_"),
         ("torch.zeros(8, 2, device=device).scatter_(1, y[:, None], 1)", "torch.zeros(8, 2, device=device)."),
     ],
 )

@@ -97,11 +97,7 @@ def test_a_word_may_say_whether_a_step_trains(test: str) -> None:
     text = text.replace("train=True", 'mode="train"').replace("train=False", 'mode="eval"')
     looped = "for other in DataLoader(torch.randn(16, 4), 4):\n                "
     text = text.replace("other = next(test_batches)\n            ", looped)
-    check(
-        Trap(
-            "word", text, LINES[1:3], ("prepare(DataLoader", "prepare(test"), "numbers of this training loop"
-        )
-    )
+    check(Trap("word", text, LINES[1:3], ("prepare(DataLoader", "prepare(test"), "numbers of this train"))
 
 
 def test_it_trains_as_the_original(tmp_path: Path) -> None:

@@ -138,7 +138,19 @@ def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: 
         return Kind.UNKNOWN
     if reduction == "sum" and _divided_by_weights(parent, sizes, scalings):
         return Kind.UNKNOWN
+    if name in _TOTALS:
+        scalings = (*scalings, *_scaled_before(parent))
     return _scaled(Kind(reduction), scalings, sizes, rows, replicas)
+
+
+def _scaled_before(node: Any) -> Iterator[Scaling]:
+    """The Python numbers by which all elements are scaled that are then summed: `(loss / len(x)).sum()`."""
+    while node is not None and node.name() in _SCALED:
+        scaling = _scaling(node, divides=node.name().startswith("Div"))
+        if scaling is None:
+            return
+        yield scaling
+        node = next((parent for parent, _ in node.next_functions if parent is not None), None)
 
 
 def _divided_by_weights(node: Any, sizes: tuple[int, ...], scalings: tuple[Scaling, ...]) -> bool:

@@ -1,7 +1,5 @@
 """Measure and print: ``python -m tests.benchmarks [--only steps loaders ...] [--keep FOLDER]``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

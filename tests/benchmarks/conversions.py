@@ -5,8 +5,6 @@
 first one; times are medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

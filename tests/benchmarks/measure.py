@@ -1,7 +1,5 @@
 """Timing several ways to do the same work so that a noisy machine is fair to all of them."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -1,7 +1,5 @@
 """The environment that the benchmark runs in: this one, with the peers installed beside it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sysconfig

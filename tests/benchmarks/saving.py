@@ -4,8 +4,6 @@ A model of 600 MB is saved by `torch.save`, by a blocking `save_state` and by on
 background save runs the training goes on: its steps are timed too, because a thread that writes may hold them up.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

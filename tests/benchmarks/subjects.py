@@ -1,7 +1,5 @@
 """The same work written for plain torch, crosstrain, accelerate and Fabric."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -7,8 +7,6 @@ same work (no other one migrates anything to several processes); what they share
 write it back.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

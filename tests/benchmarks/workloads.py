@@ -1,7 +1,5 @@
 """What is measured: ``python -m tests.benchmarks.workloads`` in one process, or as one of two ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

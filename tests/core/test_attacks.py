@@ -1,7 +1,5 @@
 """Backward passes for the gradients of inputs: their loops are no training, and their gradients stay one process's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import dedent
 

@@ -1,7 +1,5 @@
 """Where something is has a number on a GPU alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted

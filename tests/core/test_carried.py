@@ -1,7 +1,5 @@
 """State that goes from batch to batch of a training loop: dealt, with one note."""
 
-from __future__ import annotations
-
 import pytest
 
 from .support import Trap, check, converted

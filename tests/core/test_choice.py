@@ -1,7 +1,5 @@
 """The author's own choice of the CPU keeps its meaning: `Accelerator(cpu=...)` says exactly when it is made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

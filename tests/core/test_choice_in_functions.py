@@ -1,7 +1,5 @@
 """A choice of the CPU that a function or a class makes: where its accelerator is made, and what knows it."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes

@@ -1,7 +1,5 @@
 """Draws of a training step: a coin that decides what trains is thrown for all processes, and a seed in the step is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches that come from no DataLoader, by all the ways in which a loop may read them: two processes share them out."""
 
-from __future__ import annotations
-
 import pytest
 
 from .rows import check_lines, check_shares

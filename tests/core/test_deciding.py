@@ -1,7 +1,5 @@
 """Processes decide together: by the same number, where the number may be another one on each."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

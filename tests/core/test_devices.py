@@ -1,7 +1,5 @@
 """Each process has a device of its own; what already works on any device stays."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

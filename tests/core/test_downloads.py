@@ -1,7 +1,5 @@
 """Downloads that all processes would make at once; each with code that must be left alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Evaluations: which are dealt and merged, which stay whole, and where the loader is prepared."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted

@@ -1,7 +1,5 @@
 """`--gpu 1`: a process that nobody launched stays on the GPU that its author's option names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`migrate --output-format json`: what a program needs to go on from."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

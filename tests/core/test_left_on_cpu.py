@@ -1,7 +1,5 @@
 """What the author leaves on the CPU and compares or keeps there is brought back from a prepared loader's batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the code says of a loss: a sum over rows, wherever it is computed, is added over the processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes

@@ -1,7 +1,5 @@
 """A training step that a function makes is found, and trains; one that was made without its training is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a script without devices makes for its batches is made on the device; what only the CPU reads comes from there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Scripts that distribute themselves are mapped where they stand; what they decide by themselves stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

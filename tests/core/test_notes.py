@@ -1,7 +1,5 @@
 """What the report says: places by file, and no import that nothing uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers of training: added, averaged, merged, or left to the main process; those that meet, together."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import replace

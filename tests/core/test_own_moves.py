@@ -1,7 +1,5 @@
 """A module with a `cuda()` of its own moves more than its parameters, and is still asked to."""
 
-from __future__ import annotations
-
 from .converting import converted, once_more
 
 SCRIPT = """<torch>

@@ -1,7 +1,5 @@
 """Where what trains is prepared: in the scope that binds it, once, jointly where one place can."""
 
-from __future__ import annotations
-
 from textwrap import indent
 
 import pytest

@@ -1,7 +1,5 @@
 """Nothing is edited that the entry script's training does not reach, whatever its name is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Schedules of learning rates reach their end with the training, on any number of processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

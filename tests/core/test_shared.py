@@ -1,7 +1,5 @@
 """Scripts that share a trainer, a model and a helper: one of them is converted, and both train as before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

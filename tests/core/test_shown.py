@@ -1,7 +1,5 @@
 """A printed loss is that of the whole batch, where every process comes to the print."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.core.conversion import convert
 

@@ -1,7 +1,5 @@
 """Loops that take a number of batches by `next`: they end with those of their process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An attribute whose iterator `__init__` makes: it is prepared behind what binds it, and there alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,8 +5,6 @@ precision is compared. To see the device, it is run until it first moves a modul
 with CUDA said to be there; nothing is put on a device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

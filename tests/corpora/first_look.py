@@ -7,8 +7,6 @@ FOLDER holds checkouts, one folder each (`owner+name`), and is only read. FILE n
 the files and lines that it changes and its notes. Each script is planned on a copy of its checkout, within a time limit.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

@@ -1,7 +1,5 @@
 """The command that plans scripts at first look, on a few trees of the kinds that it must survive."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

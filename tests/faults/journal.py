@@ -1,7 +1,5 @@
 """What the journals of a training say: which batches made the weights, however often it was started again."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

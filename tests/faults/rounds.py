@@ -5,8 +5,6 @@ A fault runs the training in a place, strikes, and returns whether it struck bef
 bit for bit, of the one that nothing happened to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import tempfile

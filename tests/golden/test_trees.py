@@ -1,7 +1,5 @@
 """Every golden project of several files: migrated as its after/ says, once and for all, and it trains the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Running scripts in processes of their own, and what the sections share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A fresh virtual environment with the wheel in it, and nothing else of this checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ option, a mistake whose text is no longer found once, or tests that do not run. 
 left out, and named at the end. CROSSTRAIN_TEST_ALL=1 runs the long suite in place of the short one.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

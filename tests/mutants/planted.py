@@ -1,7 +1,5 @@
 """The table of planted mistakes, in `table/*.toml`: each is one that a tired engineer could make and a user would notice."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which test notices a planted mistake: those near it first, then the short suite."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

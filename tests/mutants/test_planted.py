@@ -1,7 +1,5 @@
 """The table of planted mistakes fits the code: each can be planted, and what is then wrong is its meaning alone."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 

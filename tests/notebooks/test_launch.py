@@ -1,7 +1,5 @@
 """Which notebooks get functions and launches, and which train in the kernel because that could not be the same."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.results import Options
 

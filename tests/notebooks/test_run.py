@@ -1,7 +1,5 @@
 """Migrated notebooks in a real kernel: what they print on one and on two processes is what the originals print."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run does on devices, tried out where there are none: with patched calls and stand-ins."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

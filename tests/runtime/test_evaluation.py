@@ -1,7 +1,5 @@
 """`prepare_evaluation` and `merge`: an evaluation that is divided among processes has one process's numbers."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random

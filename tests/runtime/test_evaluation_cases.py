@@ -1,7 +1,5 @@
 """What may stand in the place of an evaluation loader, how its loop may look, and what `merge` refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import warnings

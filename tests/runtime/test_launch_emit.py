@@ -1,7 +1,5 @@
 """`crosstrain launch --emit`: job files that a cluster's schemas, bash and shellcheck accept, and that do what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Command line over environment over file, a file of Accelerate's, `crosstrain config` and `crosstrain test`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

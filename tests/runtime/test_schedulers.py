@@ -1,7 +1,5 @@
 """Schedulers that observe a metric, and schedulers inside others."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math

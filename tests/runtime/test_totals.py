@@ -1,7 +1,5 @@
 """Numbers that a loop adds up without communication, and reduces when it is over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

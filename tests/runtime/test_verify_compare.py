@@ -1,7 +1,5 @@
 """The verdict's arithmetic on traces made by hand: tolerances, printed lines, ranks, scratch copies."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

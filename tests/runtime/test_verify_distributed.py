@@ -1,7 +1,5 @@
 """Scripts that distribute themselves: `verify` compares them with themselves, rank by rank."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Scripts that were written for a GPU, for a launcher, for the network: what they see when they are verified."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Accumulation windows that scripts open in unusual ways, and leave in the middle."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Earlier results: the same answer, sooner; never another one."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

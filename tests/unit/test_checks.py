@@ -1,7 +1,5 @@
 """The last gate lets every sound migration through, and nothing that would break the author's script."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.syntax.checks import check_result
 

@@ -1,7 +1,5 @@
 """The diff is one that git and patch apply, for any file."""
 
-from __future__ import annotations
-
 import codecs
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scripts of several files: what belongs together, what may change, and what stays as it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import dedent
 

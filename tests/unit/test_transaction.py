@@ -1,7 +1,5 @@
 """Writing: whole files, all or none, through failures, Ctrl-C and a real SIGKILL; and back again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

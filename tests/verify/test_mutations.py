@@ -1,7 +1,5 @@
 """The proof proves itself: mistakes that people make when they convert a script by hand, made in the golden corpus."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

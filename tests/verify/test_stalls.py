@@ -1,7 +1,5 @@
 """Ranks that wait for each other: what counts as waiting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

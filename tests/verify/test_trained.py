@@ -1,7 +1,5 @@
 """What has a gradient in the original must have one in the result, whatever the weights come to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

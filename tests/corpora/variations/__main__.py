@@ -9,8 +9,6 @@ converted, or that does not train the same, is shrunk to the transformations tha
 transformation made no Python, or the tool crashed.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

@@ -1,7 +1,5 @@
 """A script as the transformations see it: its tree, its variables, its loops, and the edits that make another of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +36,7 @@ class Project:
         for name, text in self.files.items():
             (folder / name).write_text(text, encoding="utf-8", newline="")
 
-    def with_text(self, text: str, added: Mapping[str, str] | None = None) -> Project:
+    def with_text(self, text: str, added: Mapping[str, str] | None = None) -> "Project":
         return replace(self, files={**self.files, self.entry: text, **(added or {})})
 
 

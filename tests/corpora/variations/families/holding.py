@@ -1,7 +1,5 @@
 """Where the objects of training are held: in a dictionary, a list, a namespace; and how models are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

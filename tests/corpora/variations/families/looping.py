@@ -1,7 +1,5 @@
 """How a loop gets its batches, and takes them apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Where the code stands: in a class, in another module."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """What is around a training step: a closure, a partial, helpers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any

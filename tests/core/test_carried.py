@@ -24,12 +24,7 @@ def carried(name: str, before: str, inside: str, says: str = "") -> Trap:
 
 
 TRAPS = [
-    carried(
-        "a state that is detached",
-        "hidden = start()",
-        "out, hidden = model(x, hidden); hidden = hidden.detach()",
-        SAYS,
-    ),
+    carried("detached", "hidden = start()", "out, hidden = model(x, hidden); hidden = hidden.detach()", SAYS),
     carried(
         "a state whose sessions end",
         "hidden = start()",

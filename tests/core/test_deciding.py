@@ -219,15 +219,7 @@ for epoch in range(3):
         + "mean_model = deepcopy(model)\n"
         + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
     ],
-    ids=[
-        "dealt copy",
-        "dealt tuple",
-        "dealt entry",
-        "whole",
-        "range",
-        "whole, no function",
-        "whole, no part in training",
-    ],
+    ids=["dealt copy", "dealt tuple", "dealt entry", "whole", "range", "no function", "no part in training"],
 )
 def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
     text = after(body)
@@ -255,9 +247,7 @@ def test_an_evaluation_that_may_differ_is_made_alike(body: str) -> None:
 def test_within_a_pass_processes_draw_for_themselves() -> None:
     step = "    optimizer.zero_grad(); F.cross_entropy(model(x), y).backward(); optimizer.step()\n"
     body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
-    lines = [
-        one.strip() for one in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()
-    ]
+    lines = [x.strip() for x in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()]
     assert lines[lines.index("torch.save(model, 'a.pt')") - 1] == "if accelerator.is_main_process:"
 
 

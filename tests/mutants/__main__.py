@@ -24,13 +24,9 @@ NOTHING = "nothing"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="ids of mistakes, or rooms [all]"
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="mistakes, or rooms [all]")
     parser.add_argument("--near", action="store_true", help="run the near tests only")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="of the short suite [%(default)s]"
-    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="short suite [%(default)s]")
     parser.add_argument("--output", type=Path, default=REPORT, help="the table [%(default)s]")
     options = parser.parse_args(arguments)
     try:

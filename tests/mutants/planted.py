@@ -39,9 +39,7 @@ class Planted:
     def applied(self, source: str) -> str:
         """The source with the mistake; raises `Stale` where its text does not stand there once."""
         if (times := source.count(self.text)) != 1:
-            raise Stale(
-                f"{self.id}: its text stands {times} times in {self.file}: bring the table up to date"
-            )
+            raise Stale(f"{self.id}: its text is {times} times in {self.file}: bring the table up to date")
         return source.replace(self.text, self.wrong)
 
 

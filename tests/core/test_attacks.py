@@ -7,7 +7,7 @@ import pytest
 
 from .converting import conversion
 from .projects import convert, train, write
-from .support import Trap, cases, check
+from .support import Trap, check
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -116,8 +116,6 @@ TRAPS = [
         ("correct, seen = accelerator.merge(test_loader, correct, seen)",),
         ("accelerator.reduce",),
     ),
-    *cases("""
-"""),
 ]
 
 

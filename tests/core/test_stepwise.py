@@ -2,7 +2,7 @@
 
 import pytest
 
-from .converting import conversion, converted, notes
+from .converting import converted, notes
 
 ADAPTS = """
 import argparse

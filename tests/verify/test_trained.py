@@ -44,10 +44,8 @@ def test_what_is_trained_in_one_of_two_runs_is_named() -> None:
 def test_other_steps_are_compared_by_what_is_always_so(
     ours: tuple[int, ...], theirs: tuple[int, ...], exactly: bool, usually: bool
 ) -> None:
-    found = [
-        compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=by) for by in (True, False)
-    ]
-    assert [one is not None for one in found] == [exactly, usually]
+    both = [compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=n) for n in (True, False)]
+    assert [one is not None for one in both] == [exactly, usually]
 
 
 SCRIPT = """

@@ -108,10 +108,22 @@ def test_a_batch_that_is_asked_for_a_key_is_no_number() -> None:
     assert "reduce(" not in converted(TRAINER)
 
 
-@pytest.mark.parametrize(("shown", "said"), [("print(losses)", True), ("print(1)", False), ("pass", False)])
-def test_what_a_step_returns_is_one_process_s_own(shown: str, said: bool) -> None:
-    found = notes(TRAINER.replace("print(losses)", shown), "CT602")
-    assert bool(found) is said
+@pytest.mark.parametrize(
+    ("shown", "kept", "asked", "is_said"),
+    [
+        ("print(losses)", "pass", "1", True),
+        ("print('step')", "pass", "1", False),
+        ("pass", "self.log['a'].append(loss.item())", "self.log", True),
+        ("pass", "self.log['a'].append(loss.item())", "1", False),
+        ("pass", "self.log['a'].append(1)", "self.log", False),
+    ],
+)
+def test_what_a_step_returns_or_keeps_is_one_process_s_own(
+    shown: str, kept: str, asked: str, is_said: bool
+) -> None:
+    text = TRAINER.replace("print(losses)", shown).replace("return loss", f"{kept}\n        return loss")
+    show = f"Own(Trainer):\n    def show(self):\n        return {asked}\n"
+    assert bool(notes(text.replace("Own(Trainer):", show), "CT602")) is is_said
 
 
 STEPS = """

@@ -1,7 +1,5 @@
 """Draws of a training step: a coin that decides what trains is thrown for all processes, and a seed in the step is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -125,26 +123,25 @@ def test_processes_take_the_same_steps(trap: Trap) -> None:
 
 
 def test_a_coin_in_an_elif_is_said() -> None:
-    text = script_of(
-        Trap(
-            "",
-            """
-            for number, (x, y) in enumerate(loader):
-                if number == 0:
-                    learn(x, y)
-                elif random.random() < 0.5:
-                    learn_other(x, y)
-            """,
-        )
-    )
-    done = converted(text)
+    script = """
+        for number, (x, y) in enumerate(loader):
+            if number == 0:
+                learn(x, y)
+            elif random.random() < 0.5:
+                learn_other(x, y)
+    """
+    done = converted(script_of(Trap("", script)))
     assert "common_draws():" not in done.text
     assert [one.remedy for one in done.findings] == ["draw it in `with accelerator.common_draws():`"]
 
 
 @pytest.mark.parametrize(
     ("seed", "is_said"),
-    [("torch.manual_seed(number)", True), ("random.seed(7)", True), ("torch.manual_seed(n + rank)", False)],
+    [
+        ("torch.manual_seed(number)", True),
+        ("np.random.seed(7)", True),
+        ("torch.manual_seed(number + rank)", False),
+    ],
 )
 def test_a_seed_that_a_step_sets_is_said(seed: str, is_said: bool) -> None:
     text = (

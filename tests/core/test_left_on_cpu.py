@@ -1,7 +1,5 @@
 """What the author leaves on the CPU and compares or keeps there is brought back from a prepared loader's batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -37,11 +35,20 @@ def script(step: str, targets: str = "x, y") -> str:
     ("step", "becomes"),
     [
         ("right += (model(x.to(device)).argmax(1).cpu() == y).sum().item()", ".cpu() == y.cpu())"),
-        ("p = model(x.to(device)).cpu().argmax(1); right += p.eq(y.view_as(p)).sum()", "y.cpu().view_as(p)"),
+        (
+            "o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()",
+            "p.eq(y.cpu().view_as(p))",
+        ),
         ("_, p = model(x.to(device)).cpu().max(1); right += (p == y).sum().item()", "p == y.cpu()"),
         ("found.append(model(x.to(device)).cpu()); wanted.append(y)", "wanted.append(y.cpu())"),
-        ("p = model(x.to('cuda')).max(1)[1].to('cpu'); right += (p == y.data).sum()", "p == y.cpu().data"),
-        ("o = model(x.to(device)).cpu(); right += nn.functional.cross_entropy(o, y).item()", "(o, y.cpu())"),
+        (
+            "p = model(x.to('cuda')).max(1)[1].to('cpu'); right += torch.sum(p == y.data).item()",
+            "p == y.cpu().data",
+        ),
+        (
+            "o = model(x.to(device)).cpu(); right += nn.functional.cross_entropy(o, y).item()",
+            "cross_entropy(o, y.cpu())",
+        ),
         ("p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])]", "torch.cat([p, y.cpu()])"),
         ("right += model(x.to(device)).sum().item(); wanted.extend(y)", "wanted.extend(y.cpu())"),
         ("right += hits(scale.back(model(x.to(device)).cpu()), y).sum().item(); y.view(-1)", ", y.cpu())"),
@@ -55,9 +62,12 @@ def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [
-        ("x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum()", "y.cpu())"),
+        (
+            "x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()",
+            "== y.cpu())",
+        ),
         ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
-        ("right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum()", "== batch[1].cpu())"),
+        ("right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()", "batch[1].cpu())"),
     ],
 )
 def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
@@ -120,15 +130,13 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
         ("torch.zeros(8, 2).scatter(1, y[:, None], 1)", "torch.zeros(8, 2, device=y[:, None].device)"),
         ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
         ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
-        ("torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist())[:, None], 1)", "torch.zeros(8, 2).scatter_"),
-        ("torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)", "(8, 2).scatter_"),
-        ("torch.zeros(8, 2, device=device).scatter_(1, y[:, None], 1)", "torch.zeros(8, 2, device=device)."),
+        ("torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
+        ("torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
+        ("torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)", ".zeros(8, 2, device=device)."),
     ],
 )
 def test_one_hot_rows_are_made_where_their_index_is(rows: str, becomes: str) -> None:
-    text = script("pass").replace(
-        "    optimizer.zero_grad()\n", f"    t = {rows}\n    optimizer.zero_grad()\n"
-    )
+    text = script("pass").replace("optimizer.zero_grad()\n", f"t = {rows}\n    optimizer.zero_grad()\n")
     assert becomes in converted(text)
 
 

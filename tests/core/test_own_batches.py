@@ -1,7 +1,5 @@
 """Batches that the script puts together itself: whether each process draws its own, or all are at the same place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -37,7 +35,10 @@ for step in range(100):
     <step loss>
 """
 OWN = [
-    ("return torch.tensor(self.x[start:self.at])", "return torch.tensor(np.random.permutation(self.x)[:8])"),
+    (
+        "return torch.tensor(self.x[start:self.at])",
+        "return torch.tensor(np.random.permutation(self.x)[:size])",
+    ),
     ("self.at, start = size, 0", "self.at, start = size, 0\n            np.random.shuffle(self.x)"),
     ("batch = rows.next_batch()", "batch = torch.tensor(make_moons(8)[0])"),
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),

@@ -1,7 +1,5 @@
 """A printed loss is that of the whole batch, where every process comes to the print."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
@@ -41,10 +39,16 @@ def _shown(line: str) -> str:
         ("print(loss.item())", f"accelerator.print({MEAN})"),
         ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
         ("print(running / (i + 1))", 'accelerator.print(accelerator.reduce(running, "mean") / (i + 1))'),
-        ("print(right / seen)", '(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))'),
+        (
+            "print(right / seen)",
+            'accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))',
+        ),
         ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
         ("print((i + 1) * x.size(0))", 'accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))'),
-        ('print("%d %.3f" % (epoch, loss))', '("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))'),
+        (
+            'print("%d %.3f" % (epoch, loss))',
+            'accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))',
+        ),
         ('print("{:.3f}".format(loss))', '"{:.3f}".format(accelerator.reduce(loss, "mean"))'),
         ('print(f"{loss:.3f}")', "print(f\"{accelerator.reduce(loss, 'mean'):.3f}\")"),
         ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
@@ -94,9 +98,7 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
         ("    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
     ],
 )
-def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
-    behind: str, is_reduced: bool
-) -> None:
+def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, is_reduced: bool) -> None:
     text = SCRIPT.format(shown="pass") + behind + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
 

@@ -1,7 +1,5 @@
 """Configuration: the nearest file counts, and a mistake in it is named with what was probably meant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a new user meets first: help that is whole, versions, remedies that can be carried out."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -100,7 +98,12 @@ def test_the_requirements_are_those_of_the_distribution() -> None:
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("torch", "migrate --verify x"), ("torch", "launch x.py"), ("torch", "test"), ("numpy", "launch x.py")],
+    [
+        ("torch", "migrate x.py --verify"),
+        ("torch", "launch x.py"),
+        ("torch", "test"),
+        ("numpy", "launch x.py"),
+    ],
 )
 def test_what_training_needs_and_is_not_installed_is_one_line(
     command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,5 @@
 """Folders that scripts add to `sys.path`: found by the text, and looked into for what the script imports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -36,7 +34,10 @@ FILE = Path("/home/me/project/run/train.py")
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
-        ("def add(p):\n    if p:\n        sys.path.insert(0, p)\nadd('lib')", "/home/me/project/run/lib"),
+        (
+            "def add(path):\n    if path:\n        sys.path.insert(0, path)\nadd('lib')",
+            "/home/me/project/run/lib",
+        ),
         ("def add(kind, path):\n    sys.path.append(path)\nadd('x', osp.join('..'))", "/home/me/project"),
         ("def add(path):\n    print(path)\nadd('lib')", None),
         ("sys.path.append(", None),

@@ -100,6 +100,12 @@ PARSED = """def main():
 
 if __name__ == "__main__":
     main()"""
+OVERWRITTEN = """
+def read(parser):
+    args = parser.parse_args()
+    args.use_gpu = torch.device("cuda" if args.use_gpu >= 0 else "cpu")
+    return args
+"""
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
@@ -123,8 +129,14 @@ run()"""
             "Accelerator(cpu=not args.use_gpu)",
         ),
         ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
+        (
+            "True",
+            PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)") + OVERWRITTEN,
+            "args = read(parser)",
+            "Accelerator(cpu=str(args.use_gpu) == 'cpu')",
+        ),
     ],
-    ids=["computed", "an option", "read into an object"],
+    ids=["computed", "an option", "read into an object", "overwritten by the device"],
 )
 def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
     lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]

@@ -397,6 +397,8 @@ print(len(loader), [loader])
         ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
         ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
         ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + 1; print(n, total)", "pass", False),
         ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
         ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
     ],

@@ -242,10 +242,21 @@ def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
 def stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
-    counters = {
-        name for loop in script.loops_around(read) for name in (*counters_of(loop), *_raised_in(loop))
-    }
+    loops = script.loops_around(read)
+    counters = {name for loop in loops for name in (*counters_of(loop), *_raised_in(loop))}
+    counters |= {name for loop in loops for name in _counted_with(loop, counters)}
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
+
+
+def _counted_with(loop: Loop, counters: set[str]) -> Iterator[str]:
+    """`step` of `step = epoch * len(loader) + i + 1`"""
+    for one in walk(loop):
+        target = one.targets[0] if isinstance(one, ast.Assign) else None
+        if isinstance(one, ast.Assign) and isinstance(target, ast.Name) and isinstance(one.value, ast.BinOp):
+            sums = [part for part in walk(one.value) if isinstance(part, ast.BinOp | ast.Call)]
+            plain = all(getattr(part, "func", None) is None or last_name(part.func) == "len" for part in sums)
+            if plain and names_in(one.value) & counters:
+                yield target.id
 
 
 def _raised_in(loop: Loop) -> Iterator[str]:

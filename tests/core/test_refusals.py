@@ -158,21 +158,34 @@ def test_what_keeps_or_gives_away_its_play_is_refused(kept: str, given: str) -> 
     assert [one for one in done.findings if one.severity is Severity.REFUSED]
 
 
-def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
-    text = filled("""import torch
-from ignite.engine import Engine
+GIVEN_AWAY = """import torch
+{imported}
 
 <model>
 
+{decorated}
 def update(engine, batch):
     <step loss = model(batch).mean()>
 
-trainer = Engine(update)
-trainer.run(torch.utils.data.DataLoader(rows))
-""")
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "decorated", "end", "said"),
+    [
+        ("from ignite.engine import Engine", "", "Engine(update).run(rows)", "Ignite trains"),
+        ("import ray", "@ray.remote(num_gpus=1)", "update.remote(0, rows)", "Ray runs `update`"),
+        ("import ray", "@torch.enable_grad()", "update(0, rows)", ""),
+    ],
+)
+def test_a_trainer_that_is_given_the_step_is_left_alone(
+    imported: str, decorated: str, end: str, said: str
+) -> None:
+    text = filled(GIVEN_AWAY.format(imported=imported, decorated=decorated, end=end))
     done = conversion(text)
-    assert done.text == text
-    assert any("Ignite trains" in one.reason for one in done.findings)
+    assert (done.text == text) is bool(said)
+    assert not said or any(said in one.reason for one in done.findings)
 
 
 @pytest.mark.parametrize("line", ["from accelerate import Accelerator"])

@@ -285,4 +285,3 @@ def _is_one(sources: list[ast.expr]) -> bool:
     return len({ast.unparse(one) for one in sources}) == 1 and (
         len(sources) == 1 or not any(isinstance(n, ast.Call) for n in walk(sources[0]))
     )
-

@@ -352,8 +352,8 @@ class Differing:
                 continue
             results = self._results_of(given)
             if key is not None and isinstance(given, ast.Call):
-                for name, level in self._members_returned(given):
-                    self._raise_entry(key, (key[0], key[1] + name), level)
+                for member, level in self._members_returned(given):
+                    self._raise_entry(key, (key[0], key[1] + member), level)
             if isinstance(part, ast.Tuple | ast.List) and len(results) == len(part.elts):
                 for element, level in zip(part.elts, results, strict=True):
                     self._bind(element, level)

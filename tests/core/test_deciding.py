@@ -276,41 +276,29 @@ for i, (x, y) in enumerate(train_loader):
 )
 
 
+SKIPS = 'if accelerator.reduce(int(bool({})), "sum") > 0: continue'
+FOUND = (
+    "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)\n    if len({}) == 0: continue"
+)
+
+
 @pytest.mark.parametrize(
     ("test", "expected"),
     [
         ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
         ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
+        ("if y.sum() == 0: continue", SKIPS.format("y.sum() == 0")),
+        (FOUND.format("hard[0]"), SKIPS.format("len(hard[0]) == 0")),
+        (FOUND.format("n"), "if len(n) == 0: continue"),
+        ("z = y[y > 0] if y.any() else None\n    if z is None: continue", SKIPS.format("z is None")),
+        ("z = model if rows.any() else None\n    if z is None: continue", "if z is None: continue"),
     ],
 )
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
-    text = converted(STEP.format(test=test))
+    """A batch that one process would skip, or in which it finds nothing, is skipped by all."""
+    text = converted("import numpy as np\n" + STEP.format(test=test))
     assert expected in text and "accelerator.backward(loss)" in text, text
-
-
-def test_a_batch_that_one_process_would_skip_is_skipped_by_all() -> None:
-    text = converted(STEP.format(test="if y.sum() == 0: continue"))
-    assert 'if accelerator.reduce(int(bool(y.sum() == 0)), "sum") > 0: continue' in text, text
-
-
-def test_a_batch_in_which_one_process_finds_nothing_is_skipped_by_all() -> None:
-    found = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
-    text = converted(
-        "import numpy as np\n" + STEP.format(test=f"{found}\n    if len(hard[0]) == 0: continue")
-    )
-    assert 'if accelerator.reduce(int(bool(len(hard[0]) == 0)), "sum") > 0: continue' in text, text
-    text = converted("import numpy as np\n" + STEP.format(test=f"{found}\n    if len(n) == 0: continue"))
-    assert "if len(n) == 0: continue" in text, text
-
-
-@pytest.mark.parametrize(
-    ("found", "is_own"), [("y[y > 0] if y.any() else None", True), ("model if rows.any() else None", False)]
-)
-def test_a_batch_that_gives_one_process_nothing_is_skipped_by_all(found: str, is_own: bool) -> None:
-    text = converted(STEP.format(test=f"found = {found}\n    if found is None: continue"))
-    test = 'accelerator.reduce(int(bool(found is None)), "sum") > 0' if is_own else "found is None"
-    assert f"if {test}: continue" in text, text
 
 
 def test_a_batch_that_one_process_may_skip_is_said() -> None:
@@ -386,18 +374,13 @@ OWN_BATCH = (
 )
 
 
-def test_one_process_saves_by_a_number_of_its_own_batch() -> None:
-    done = conversion(OWN_BATCH.replace("{more}", "pass"))
-    lines = [line.strip() for line in done.text.splitlines()]
-    saves = lines.index('torch.save(model.state_dict(), "often.pt")')
-    assert lines[saves - 1] == "if accelerator.is_main_process:", done.text
-    assert not [one for one in done.findings if one.rule == "CT605"]
-
-
-def test_a_save_beside_what_all_must_do_is_said() -> None:
-    done = conversion(OWN_BATCH.replace("{more}", "break"))
-    assert 'accelerator.save(model.state_dict(), "often.pt")' in done.text
-    assert [one for one in done.findings if one.rule == "CT605"]
+@pytest.mark.parametrize(("more", "is_own"), [("pass", True), ("break", False)])
+def test_one_process_saves_by_a_number_of_its_own_batch(more: str, is_own: bool) -> None:
+    """Beside what all must do, that is said."""
+    done = conversion(OWN_BATCH.replace("{more}", more))
+    guarded = 'if accelerator.is_main_process:\n            torch.save(model.state_dict(), "often.pt")'
+    assert (guarded if is_own else 'accelerator.save(model.state_dict(), "often.pt")') in done.text
+    assert any(one.rule == "CT605" for one in done.findings) is not is_own
 
 
 def printed(text: str, folder: str) -> str:

@@ -357,21 +357,19 @@ def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt:
 
 
 STEP_OF_BOTH = """
-class Trainer:
-    def step(self, x, y):
-        loss = F.cross_entropy(model(x), y)
-        if {test}:
-            <step loss>
-        return loss
+def step(x, y):
+    loss = F.cross_entropy(model(x), y)
+    if {test}:
+        <step loss>
+    return loss
 
 <model>
-train_loader, test_loader = DataLoader(data), DataLoader(test)
-for x, y in train_loader:
-    Trainer().step(x, y)
+for x, y in DataLoader(data):
+    step(x, y)
 model.{mode}()
-total = 0.0
+total, test_loader = 0.0, DataLoader(test)
 for x, y in test_loader:
-    total += Trainer().step(x, y).item()
+    total += step(x, y).item()
 print(total)
 """
 

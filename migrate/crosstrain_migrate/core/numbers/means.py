@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -41,7 +42,8 @@ def is_object(script: Script, value: ast.expr | None) -> bool:
 
 
 def has_no_mean(script: Script, node: ast.expr) -> bool:
-    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, what trains or is trained."""
+    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, a count, what trains or is
+    trained."""
     frame, text = script.frame(node), written(node)
     if any(
         isinstance(one, ast.Attribute) and one.attr in _STEPS and written(one.value) == text
@@ -53,7 +55,10 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     values = [value for one in frames for value in script.values(one, text)]
     if any(chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) for one in values):
         return True
-    uses = (script.parent(one) for one in script.reads(frame, text))
+    reads = script.reads(frame, text)
+    if any(isinstance(one, ast.Call) and is_range(one) for read in reads for one in script.around(read)):
+        return True
+    uses = (script.parent(one) for one in reads)
     keys = [
         use.slice for use in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
     ]

@@ -125,7 +125,7 @@ def stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
     loops = script.loops_around(read)
-    counters = {name for loop in loops for name in (*counters_of(loop), *_raised_in(loop))}
+    counters = {name for loop in loops for name in (*counters_of(loop), *raised_in(loop))}
     counters |= {name for loop in loops for name in _counted_with(loop, counters)}
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
 
@@ -140,7 +140,7 @@ def _counted_with(loop: Loop, counters: set[str]) -> Iterator[str]:
                 yield target.id
 
 
-def _raised_in(loop: Loop) -> Iterator[str]:
+def raised_in(loop: Loop) -> Iterator[str]:
     """`step` of a loop with `step = step + 1` or `step += 1`."""
     for one in loop.body if isinstance(loop, ast.For) else ():
         target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)

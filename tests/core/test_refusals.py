@@ -1,7 +1,5 @@
 """What is known to be wrong is refused, with its line; another framework's script is left alone; the rest is converted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -326,3 +326,25 @@ for x, y in DataLoader([], 8):
 def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
     after = converted(ASKED.format(made=made, other=other))
     assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after
+
+
+SETTINGS = """<torch>
+
+def read(names):
+    settings = Settings()
+    if {test}:
+        settings.device = "cuda"
+    else:
+        settings.device = "cpu"
+    return settings
+
+settings = read(sys.argv[1:])
+<model torch.nn.Linear(4, 2).to(settings.device)>
+<loop torch.nn.functional.mse_loss(model(x), y)>
+"""
+
+
+@pytest.mark.parametrize(("test", "is_asked"), [("names", True), ("torch.cuda.is_available()", False)])
+def test_a_device_among_settings_that_a_function_returns(test: str, is_asked: bool) -> None:
+    after = converted(SETTINGS.format(test=test))
+    assert ("= Accelerator(device=settings.device)\nsettings.device = " in after) is is_asked, after

@@ -167,7 +167,9 @@ def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: st
         plan.replace(call, rule, reason, template, it=model)
         return
     plan.replace(call, rule, reason, template, it=call)
-    of_devices = [*call.args[1:], *(k.value for k in call.keywords if k.arg in _OPTIONS_OF_DEVICES)]
+    # Rows for each device, `chunk_sizes`, are given to a wrapper of the project's own alone.
+    names = {*_OPTIONS_OF_DEVICES, "chunk_sizes"}
+    of_devices = [*call.args[1:3], *(k.value for k in call.keywords if k.arg in names)]
     for argument in of_devices:
         is_none = isinstance(argument, ast.Constant) and argument.value is None
         if rule == PARALLEL and not is_none:  # one process keeps to the author's GPUs

@@ -223,7 +223,9 @@ def _is_setting(script: Script, home: Frame, name: str) -> bool:
     for maker in makers if len(makers) == 1 else ():
         given = {written(n.value) for n in script.within(maker) if isinstance(n, ast.Return) and n.value}
         values = [value for text in given for value in script.values(maker, f"{text}.{part}")]
-        asks = any(_has_condition(script, maker, value) for value in values)
+        tests = [one.test for value in values for one in script.around(value) if isinstance(one, ast.If)]
+        bare = [test.operand if isinstance(test, ast.UnaryOp) else test for test in tests]
+        asks = any(flag_of(script, maker, test) for test in bare)
         return asks and {side_of(script, value) for value in values} == {"cpu", "gpu"}
     return False
 

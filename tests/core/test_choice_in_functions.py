@@ -332,3 +332,33 @@ def test_what_a_helper_makes_of_a_number_is_asked_in_the_words_of_its_caller(off
     text = text.replace("class Trainer", SELECTS.format(off=off))
     assert f"accelerator = Accelerator({cpu})\n    Trainer(" in converted(text)
     assert any("CPU is not kept" in one.reason for one in notes(text, "CT105")) is not cpu
+
+
+SETTINGS = """<torch>
+
+def read(names):
+    settings = Settings()
+    if {test}:
+        settings.device = "cuda"
+    else:
+        settings.device = "cpu"
+    return settings
+
+settings = read(sys.argv[1:])
+<model torch.nn.Linear(4, 2).to(settings.device)>
+<loop torch.nn.functional.mse_loss(model(x), y)>
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_asked"),
+    [
+        ("names", True),
+        ("names and torch.cuda.is_available()", True),
+        ("torch.cuda.is_available()", False),
+        ("not torch.cuda.is_available()", False),
+    ],
+)
+def test_a_device_among_settings_that_a_function_returns(test: str, is_asked: bool) -> None:
+    after = converted(SETTINGS.format(test=test))
+    assert ("= Accelerator(device=settings.device)\nsettings.device = " in after) is is_asked, after

@@ -45,11 +45,11 @@ def _with_heirs(script: Script, cls: ast.ClassDef) -> list[ast.ClassDef]:
 
 def _is_used(script: Script, cls: ast.ClassDef) -> bool:
     """Whether code that runs reads the class, other than to derive from it."""
+    reads = [*script.table.each(ast.Name), *script.table.each(ast.Attribute)]
     return any(
         isinstance(n.ctx, ast.Load)
         and script.last(n) == cls.name
         and not isinstance(script.parent(n), ast.ClassDef)
         and script.is_reached(n)
-        for kind in (ast.Name, ast.Attribute)
-        for n in script.table.each(kind)
+        for n in reads
     )

@@ -45,7 +45,7 @@ def _with_heirs(script: Script, cls: ast.ClassDef) -> list[ast.ClassDef]:
 
 def _is_used(script: Script, cls: ast.ClassDef) -> bool:
     """Whether code that runs reads the class, other than to derive from it."""
-    reads = [*script.table.each(ast.Name), *script.table.each(ast.Attribute)]
+    reads: list[ast.Name | ast.Attribute] = [*script.table.each(ast.Name), *script.table.each(ast.Attribute)]
     return any(
         isinstance(n.ctx, ast.Load)
         and script.last(n) == cls.name

@@ -326,3 +326,42 @@ for x, y in DataLoader([], 8):
 def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
     after = converted(ASKED.format(made=made, other=other))
     assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after
+
+
+GIVEN_BACK = """<torch>
+import argparse
+
+class Net(nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.line, self.eye = nn.Linear(4, 2), torch.eye(4)
+        if args.cuda:
+            self.eye = self.eye.cuda()
+
+def load(args):
+    args.width = 4
+    return DataLoader([], 8), {given}
+
+def run(args):
+    loader, args = load(args)
+    model = Net(args)
+    if args.cuda:
+        model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        <step F.mse_loss(model.line(x @ model.eye), y)>
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+args = parser.parse_args()
+args.cuda = not args.no_cuda and torch.cuda.is_available()
+if __name__ == "__main__":
+    run(args)
+"""
+
+
+@pytest.mark.parametrize(("given", "is_first"), [("args", True), ("read(args)", False)])
+def test_options_that_a_function_gives_back_are_known_above(given: str, is_first: bool) -> None:
+    """The model goes to the device of its process when it is made."""
+    after = converted(GIVEN_BACK.format(given=given))
+    assert ("def run(args):\n    accelerator = Accelerator(cpu=args.no_cuda)\n" in after) is is_first

@@ -151,6 +151,41 @@ def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
     assert "reduce(" not in converted(text)
 
 
+ROWS = """
+class Rows:
+    def __init__(self):
+        self.test = list(range(9))
+
+def pairs(of):
+    found = model(rows[: len(of.test)])
+    return found.sum(), found.detach().numpy()
+
+def quality(part, found, both=False):
+    value = part + found.max()
+    return (value, best) if both else value
+
+def measured(of):
+    part, found = pairs(of)
+    return quality(part, found)
+
+kept = Rows()
+for epoch in range(2):
+    kept.test[0] = train()
+    value = measured(kept)
+    if value < best:
+        torch.save(model.state_dict(), "best.pt")
+        best = value
+"""
+
+
+def test_neither_rows_nor_what_has_members_is_a_number() -> None:
+    text = after(ROWS)
+    reduced = {
+        line.partition("reduce(")[2].partition(",")[0] for line in text.splitlines() if "reduce(" in line
+    }
+    assert reduced and reduced <= {"value", "best"}, text
+
+
 NAMED = """
 from types import SimpleNamespace
 import time

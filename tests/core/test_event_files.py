@@ -48,18 +48,25 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 
 
 @pytest.mark.parametrize(
+    "made",
+    [
+        '{"writer": SummaryWriter("runs"), "steps": 0}',
+        'dict(steps=0)\nstate["writer"] = SummaryWriter("runs")',
+    ],
+)
+@pytest.mark.parametrize(
     ("use", "is_ours"),
     [
         ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
-        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + 1', True),
+        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1)', True),
+        ('other = state.get("writer")', False),
         ('folder = state["writer"].get_logdir()', False),
         ("show(state)", False),
     ],
 )
-def test_a_writer_among_other_things(use: str, is_ours: bool) -> None:
+def test_a_writer_among_other_things(made: str, use: str, is_ours: bool) -> None:
     """What the dictionary holds beside it is every process's."""
-    made = 'state = {"writer": SummaryWriter("runs"), "steps": 0}'
-    after = converted(SEVERAL.format(made=made, use=use))
+    after = converted(SEVERAL.format(made=f"state = {made}", use=use))
     assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
 
 

@@ -166,6 +166,19 @@ def test_a_rate_that_counts_rows_counts_those_of_all_and_one_that_counts_steps_s
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
 
 
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        ("group['step'] * float(size) / 900", "float(size) * PartialState().num_processes / 900"),
+        ("0.1 * size / 256", "0.1 * size / 256"),  # of the batch of one process, as the author has it
+    ],
+)
+def test_a_rate_in_a_function_counts_the_batches_of_all(rate: str, expected: str) -> None:
+    lower = f"def lower():\n    for group in optimizer.param_groups:\n        group['lr'] = {rate}\n"
+    text = RATES.replace("DataLoader(data)", "DataLoader(data, batch_size=size)").format(counts="lower()")
+    assert expected in converted(Trap("", f"size = 8\n{lower}{text}").text)
+
+
 COUNTED = """
 import numpy as np
 import torch
@@ -407,9 +420,19 @@ def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, ab
     assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
 
 
-@pytest.mark.parametrize(("part", "own"), [("i / len(loader)", True), ("epoch / len(loader)", False)])
-def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str, own: bool) -> None:
-    text = MEASURED.format(lines="pass", part=part, behind="pass").replace(
+@pytest.mark.parametrize(
+    ("lines", "part", "own"),
+    [
+        ("pass", "i / len(loader)", True),
+        ("pass", "epoch / len(loader)", False),
+        ("turns = len(loader)", "turns - i", True),
+        ("turns = len(loader); print(turns)", "epoch - turns", False),
+    ],
+)
+def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
+    lines: str, part: str, own: bool
+) -> None:
+    text = MEASURED.format(lines=lines, part=part, behind="pass").replace(
         "DataLoader([], 8)", "[DataLoader([], 8), 1]"
     )
     assert (

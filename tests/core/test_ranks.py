@@ -218,8 +218,12 @@ KEPT = (
         (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
         (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
         (KEPT, ["args.world_size = PartialState().num_processes", '"--world_size", type=int, default=-1']),
+        (  # A scheduler's machines, times the GPUs of each.
+            SPAWNED.replace("args.gpus * args.nodes", 'int(os.environ["SLURM_NNODES"]) * args.gpus'),
+            ["args.world_size = PartialState().num_processes"],
+        ),
     ],
-    ids=["given numbers", "numbered", "spawned", "kept by an object"],
+    ids=["given numbers", "numbered", "spawned", "kept by an object", "machines"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)

@@ -256,6 +256,16 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
+@pytest.mark.parametrize("limit", [0, 9])
+def test_a_schedule_ends_with_the_training_whatever_ends_that(limit: int, tmp_path: Path) -> None:
+    text = COUNTED.format(loop="for epoch in range(3)", behind="if 0 < limit <= steps:\n            break")
+    made = f"limit = {limit}\ntotal = limit or 3 * len(loader)\nscheduler ="
+    text = text.replace("scheduler =", made).replace("total_iters=20", "total_iters=2 * total")
+    folder = write(tmp_path, script=text)
+    convert(folder, "script")
+    assert train(folder, "script", 2) == pytest.approx([0.0055, 0.0055])
+
+
 LAST = """<torch>
 
 def loaders():

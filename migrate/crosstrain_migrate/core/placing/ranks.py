@@ -25,6 +25,7 @@ RULE = "CT309"
 KNOWN = "the launcher knows the number"
 # The state's attribute, for what is given to the group.
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
+_ENVIRONMENT = re.compile(r"environ|getenv")
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
 
 
@@ -89,13 +90,13 @@ class Ranks:
     def _number(self, node: ast.expr, of: str, depth: int = 0) -> None:
         if depth > 4:
             return
-        stores = self._stores(node)
+        stores, additions = self._stores(node), self._additions(node)
         for value in stores:
             if isinstance(value, ast.Name | ast.Attribute):
                 self._number(value, of, depth + 1)
-            elif self._is_computed(value) or (len(stores) == 1 and _is_count(value)):
+            elif self._is_computed(value, bool(additions)) or (len(stores) == 1 and _is_count(value)):
                 self._replace(value, f"{self.plan.state(value)}.{_OF_GROUP[of]}")
-        for statement in self._additions(node):
+        for statement in additions:
             code = f"{written(statement.target)} = {self.plan.state(statement)}.{_OF_GROUP[of]}"
             self.plan.add(e.ReplaceStatement(statement, RULE, KNOWN, transaction=CORE, code=code))
         option = self.options.read_by(node)
@@ -130,14 +131,19 @@ class Ranks:
         ]
         return [one for one in found if written(one.target) == text]
 
-    def _is_computed(self, value: ast.expr) -> bool:
-        """`nr * gpus + gpu`, `torch.cuda.device_count()`: not what the environment or the group says."""
+    def _is_computed(self, value: ast.expr, is_added_to: bool) -> bool:
+        """`nr * gpus + gpu`, `torch.cuda.device_count()`: not what the group says, nor what the environment says but for
+        its machines times the GPUs of each, where nothing is added to it later (that sum is the group's number)."""
         if not self.script.is_reached(value):
             return False
         if isinstance(value, ast.Call):
             return self._dotted(value) == "torch.cuda.device_count"
-        text = ast.unparse(value)
-        return isinstance(value, ast.BinOp) and not re.search(r"environ|getenv|get_rank|get_world_size", text)
+        if not isinstance(value, ast.BinOp) or re.search(r"get_rank|get_world_size", ast.unparse(value)):
+            return False
+        if not _ENVIRONMENT.search(ast.unparse(value)):
+            return True
+        sides = [_ENVIRONMENT.search(ast.unparse(side)) for side in (value.left, value.right)]
+        return isinstance(value.op, ast.Mult) and not all(sides) and not is_added_to
 
     def _node_ranks(self) -> None:
         """`args.nr == 0`, where `args.nr * args.gpus + gpu` is the rank: the first process of all is meant."""

@@ -24,7 +24,28 @@ def ends_by_steps(script: Script, loop: Loop) -> bool:
     return any(_leaves(script, one, outer, flags) for one in tests)
 
 
-def _counters(outer: ast.While, loop: Loop) -> set[str]:
+def limits_of_steps(script: Script, loop: Loop) -> set[str]:
+    """What a counter of batches is compared with where loops over epochs may also end: `args.max_steps` of
+    `if 0 < args.max_steps < step: break`."""
+    outer = [loop, *script.loops_around(loop)][-1]
+    counters = _counters(outer, loop)
+    tests = [n.test for n in walk(outer) if isinstance(n, ast.If) and any(map(_is_exit, n.body))]
+    found: set[str] = set()
+    for compared in (n for test in tests for n in walk(test) if isinstance(n, ast.Compare)):
+        sides = {
+            written(n)
+            for n in (compared.left, *compared.comparators)
+            if isinstance(n, ast.Name | ast.Attribute)
+        }
+        found |= sides - counters if sides & counters else set()
+    return found
+
+
+def _is_exit(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Break | ast.Return)
+
+
+def _counters(outer: Loop, loop: Loop) -> set[str]:
     """The variables to which each batch adds one, and that nothing else changes while the training lasts."""
     adds = [n for n in walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)]
     ones = [written(n.target) for n in adds if isinstance(n.value, ast.Constant) and n.value.value == 1]

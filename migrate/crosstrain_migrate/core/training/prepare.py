@@ -32,6 +32,7 @@ from .schedules import (
     counted_lengths,
     counting_optimizers,
     counts_in_loops,
+    made_for_steps,
     own_schedules,
     say_counted_steps,
     say_own_schedules,
@@ -70,6 +71,9 @@ class Preparing:
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
         for s in shortened(self.script, self.roles) if schedulers else ():
+            if counted := made_for_steps(self.script, s, held):
+                self._with_lengths.append(counted)
+                continue
             above = self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)

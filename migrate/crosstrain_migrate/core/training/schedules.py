@@ -18,7 +18,7 @@ from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .ends import ends_by_steps
+from .ends import ends_by_steps, limits_of_steps
 from .holders import Held
 from .taken import counts_taken
 
@@ -53,6 +53,20 @@ def shortened(script: Script, roles: Roles) -> list[Stepped]:
 def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop]) -> bool:
     """Whether a schedule lasts as long as the training by the script's own counter of steps."""
     return any(ends_by_steps(script, one) for one in script.loops_around(scheduler.call) if one in divided)
+
+
+def made_for_steps(script: Script, scheduler: Stepped, loaders: Iterable[Held]) -> OwnSchedule | None:
+    """A schedule that ends with the training also where a number of steps ends it, `t_total = args.max_steps` or else
+    `len(loader) * epochs`: one step a batch of one process fits both, where the length is that of a prepared loader."""
+    calls = [v for v in script.values(scheduler.frame, scheduler.text) if isinstance(v, ast.Call)]
+    limits = {text for loop in script.loops_around(scheduler.call) for text in limits_of_steps(script, loop)}
+    schedule = OwnSchedule(scheduler, tuple(calls))
+    given = list(_given_to(script, schedule)) if limits and calls else []
+    lengths = [n.args for n in given if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+    asked = [one for args in lengths for one in args]
+    is_limited = any(isinstance(n, ast.Name | ast.Attribute) and written(n) in limits for n in given)
+    knows_all = all(any(_is_variable_of(script, one, it) for it in loaders) for one in asked)
+    return schedule if is_limited and knows_all else None
 
 
 def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) -> bool:

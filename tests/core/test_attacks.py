@@ -50,7 +50,6 @@ IN_A_CLASS = """
 class Attack:
     def attack(self, model, x, y):
         return self.search(model, x, y)
-
     def search(self, model, x, y):
         code = torch.zeros_like(x, requires_grad=True)
         search = torch.optim.SGD([code], lr=1)
@@ -132,7 +131,6 @@ FOR_OWN_ROWS = {
     "attack": """
         import torch
         import torch.nn.functional as F
-
         def fooled(net, x, y):
             net.eval()
             near = x.clone().detach()
@@ -151,7 +149,6 @@ FOR_OWN_ROWS = {
         import torch.nn.functional as F
         from attack import fooled
         from torch.utils.data import DataLoader, TensorDataset
-
         def test(net, loader):
             hits = 0
             for x, y in loader:

@@ -66,7 +66,6 @@ IN_A_CLASS = """import argparse
 
 class Settings:
     use_gpu = True
-
     def read(self, given):
         for key, value in given.items():
             setattr(self, key, value)
@@ -77,7 +76,6 @@ class Trainer:
         self.model = torch.nn.Linear(4, 2)
         if {test}:
             self.model = self.model.cuda()
-
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         for x, y in DataLoader([], 8):
@@ -140,7 +138,6 @@ class Trainer:
         self.device = torch.device("cuda" if on_gpu else "cpu")
         self.net = torch.nn.Linear(4, 2).to(self.device)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
@@ -330,27 +327,17 @@ def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str
 
 GIVEN_BACK = """<torch>
 import argparse
-
-class Net(nn.Module):
-    def __init__(self, args):
-        super().__init__()
-        self.line, self.eye = nn.Linear(4, 2), torch.eye(4)
-        if args.cuda:
-            self.eye = self.eye.cuda()
-
 def load(args):
     args.width = 4
     return DataLoader([], 8), {given}
-
 def run(args):
     loader, args = load(args)
-    model = Net(args)
+    model = nn.Linear(4, 2)
     if args.cuda:
         model.cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
-        <step F.mse_loss(model.line(x @ model.eye), y)>
-
+        <step>
 parser = argparse.ArgumentParser()
 parser.add_argument("--no-cuda", action="store_true")
 args = parser.parse_args()
@@ -362,6 +349,5 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(("given", "is_first"), [("args", True), ("read(args)", False)])
 def test_options_that_a_function_gives_back_are_known_above(given: str, is_first: bool) -> None:
-    """The model goes to the device of its process when it is made."""
     after = converted(GIVEN_BACK.format(given=given))
     assert ("def run(args):\n    accelerator = Accelerator(cpu=args.no_cuda)\n" in after) is is_first

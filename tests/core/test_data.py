@@ -54,14 +54,12 @@ class Batches:
     def __init__(self, loader):
         self.loader = loader
         self.batches = iter(loader)
-
     def __next__(self):
         try:
             return next(self.batches)
         except StopIteration:
             self.batches = iter(self.loader)
             return next(self.batches)
-
     def get(self):
         return next(self)
 
@@ -99,7 +97,6 @@ class Training:
     def __init__(self, loader, callbacks):
         self.loader = loader
         self.callbacks = callbacks
-
     def run(self):
         for x, y in self.loader:
             for callback in self.callbacks:
@@ -117,7 +114,6 @@ class Mixed:
             loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
             self.loaders.append(loader)
             self.iters.append(iter(loader))
-
     def draw(self):
         parts = []
         for i, it in enumerate(self.iters):
@@ -145,7 +141,6 @@ class Learner(nn.Module):
         super().__init__()
         self.net = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
-
     def forward(self, x, y):
         seen.append(sorted(x.flatten().tolist()))
         loss = F.mse_loss(self.net(x), y)
@@ -164,7 +159,6 @@ class Runner:
         self.first, self.second = first, second
         self.model = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
-
     def one_pass(self, checks=False):
         loader = self.first if not checks else self.second
         total = 0.0

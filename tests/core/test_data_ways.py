@@ -23,7 +23,6 @@ def endless():
 class Iterator:
     def __iter__(self):
         return batches()
-
     @classmethod
     def splits(cls):
         return cls(), cls()
@@ -65,11 +64,9 @@ class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Thread(target=self.fill, daemon=True).start()
-
     def fill(self):
         for pair in endless():
             self.ready.put(pair)
-
     def take(self):
         got = self.ready.get()
         return got
@@ -77,7 +74,6 @@ class Feeder:
 class Trainer:
     def __init__(self):
         self.feeder = Feeder()
-
     def train(self):
         iter = step = 0
         while step < 8:

@@ -33,7 +33,6 @@ def train():
         losses.append(loss.item())
     return losses[-1]
 
-
 def test_loss():
     total, weight = 0.0, 1.0
     with torch.no_grad():
@@ -111,7 +110,6 @@ STOPPER = """
 class Stopper:
     def __init__(self):
         self.best, self.left, self.stop = None, 2, False
-
     def __call__(self, loss):
         score = -loss
         if self.best is None or score > self.best:
@@ -422,7 +420,6 @@ from torch.nn import functional as F
 class Rows:
     def __init__(self, number):
         self.number = number
-
     def __iter__(self):
         for start in range(0, self.number, 4):
             yield torch.ones(min(4, self.number - start), 2)

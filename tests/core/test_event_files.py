@@ -83,7 +83,6 @@ TRAIN = """
 
 LOGS = """
     from torch.utils.tensorboard import SummaryWriter
-
     def logs():
         writer = SummaryWriter("events")
         return print, writer
@@ -107,12 +106,10 @@ JOURNAL = """
     class Journal:
         def __init__(self):
             self.events = None
-
         def update(self, value, step):
             if self.events is None:
                 self.events = SummaryWriter("events")
             self.events.add_scalar("loss", value, step)
-
         def close(self):
             {closed}
     """
@@ -140,7 +137,6 @@ OWN_WRITER = {
             def __init__(self, folder, rate):
                 super().__init__(folder)
                 self.rate = rate
-
             def record(self, loss, step):
                 self.add_scalar("loss", loss, step)
                 self.add_audio("sound", loss, step, self.rate)
@@ -149,7 +145,6 @@ OWN_WRITER = {
         import torch
         from journal import Journal
         from torch.utils.data import DataLoader
-
         def fit(journal):
             <model>
             for step, (x, y) in enumerate(DataLoader([], 2)):

@@ -255,7 +255,6 @@ SAVED_BY_TRAIN = """
         for x, y in loader:
             <step F.cross_entropy(model(x), y)>
         GO
-
     def train(model, loader, start):
         path = "epoch_" + str(start) + ".npy"
         if start:

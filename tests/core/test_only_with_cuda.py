@@ -22,7 +22,6 @@ if cuda:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
 
-
 def train(cuda):
     for x, y in loader:
         if cuda:
@@ -30,7 +29,6 @@ def train(cuda):
         {step}
         loss = criterion(model(x), y)
         <step loss>
-
 
 train(cuda)
 """

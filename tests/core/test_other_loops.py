@@ -126,7 +126,6 @@ PREFETCHER = """
 class Prefetcher:
     def __init__(self, batches):
         self.batches = iter(batches)
-
     def next(self):
         return next(self.batches, None)
 
@@ -171,7 +170,6 @@ class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Process(target=fill, args=(self.ready, random.randint(0, 9))).start()
-
     def take(self):
         return self.ready.get()
 

@@ -16,7 +16,6 @@ OWN = """
 class Falling:
     def __init__(self, optimizer, steps, high=1.0):
         self.optimizer, self.steps, self.high, self.done = optimizer, steps, high, 0
-
     def step(self):
         self.done += 1
         for group in self.optimizer.param_groups:
@@ -278,7 +277,6 @@ class Runner:
         self.model = torch.nn.Linear(4, self.classes)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.saved = 0{more}
-
     def run(self):
         for i, x in enumerate(self.loader):
             <self.step self.model(x).mean()>
@@ -359,11 +357,9 @@ class Fit:
         self.optimizer = optimizer
         self.loader = loader
         self.scheduler = scheduler
-
     def step(self, x, y):
         <self.step loss = F.mse_loss(self.model(x), y)>
         {in_step}
-
     def run(self, epochs):
         for epoch in range(epochs):
             for x, y in self.loader:

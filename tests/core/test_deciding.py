@@ -51,9 +51,38 @@ def after(body: str) -> str:
     return converted(HEAD + TRAIN + body)
 
 
+STOPPER = """
+class Stopper:
+    def __init__(self):
+        self.best, self.left, self.stop = None, 2, False
+    def __call__(self, loss):
+        score = -loss
+        if self.best is None or score > self.best:
+            self.best, self.left = score, 2
+            torch.save(model.state_dict(), "best.pt")
+        else:
+            self.left -= 1
+            self.stop = self.left == 0
+
+stopper = Stopper()
+for epoch in range(30):
+    value = train()
+    stopper(value)
+    if stopper.stop:
+        print("stopped", epoch)
+        break
+print("left", stopper.left)
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
+        (STOPPER, REDUCED),  # where it is computed
+        (
+            "loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')",
+            'loss = accelerator.reduce(loss, "mean")',  # no backward reads it there
+        ),
         ("value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
         ("value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
         (
@@ -98,48 +127,13 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     assert text.count(".reduce(") == 1 and expected in text, text
 
 
-def test_a_word_that_a_model_chooses_has_no_mean() -> None:
-    text = after(
-        "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
-        "    if word > 7:\n        break\n    words.append(word)"
-    )
-    assert ".reduce(" not in text and "model(words).argmax().item()" in text
-
-
-STOPPER = """
-class Stopper:
-    def __init__(self):
-        self.best, self.left, self.stop = None, 2, False
-    def __call__(self, loss):
-        score = -loss
-        if self.best is None or score > self.best:
-            self.best, self.left = score, 2
-            torch.save(model.state_dict(), "best.pt")
-        else:
-            self.left -= 1
-            self.stop = self.left == 0
-
-stopper = Stopper()
-for epoch in range(30):
-    value = train()
-    stopper(value)
-    if stopper.stop:
-        print("stopped", epoch)
-        break
-print("left", stopper.left)
-"""
-
-
-def test_what_a_helper_decides_by_is_made_alike_where_it_is_computed() -> None:
-    text = after(STOPPER)
-    assert text.count(".reduce(") == 1 and REDUCED in text, text
-
-
 @pytest.mark.parametrize(
     "body",
     [
         "steps = 0\nfor x, y in train_loader:\n    steps += 1\n    if steps > 3:\n        break",  # a counter
         "value = train()\nif value < best:\n    print(value)",  # shown, and no more
+        "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
+        "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
         "for x, y in train_loader:\n    if x.size(0) < 4:\n        continue",  # batches are completed
         """
@@ -151,6 +145,9 @@ if hits > best:
     torch.save(model, 'a.pt')""",  # merged: the number of all processes
         "torch.backends.cudnn.benchmark = True\ntorch.save(train(), 'a.pt')\nkept = torch.load('b.pt')\n"
         "if kept['epoch'] < best:\n    torch.save(model, 'a.pt')",  # a module is no variable that a call changes
+        "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
+        "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
+        "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:
@@ -174,12 +171,11 @@ SAVES = """
         torch.save(model, 'a.pt')
 """
 EPOCHS = EVALUATE + "\nfor epoch in range(3):\n    model.train()\n    train()\n    {call}" + SAVES
-WHOLE = "if count > 99: break"
+WHOLE, CALL = "if count > 99: break", "value = accuracy(model, test_loader)"
 
 
 def evaluated(inside: str = "pass", behind: str = "return hits / count", call: str = "") -> str:
-    call = call or "value = accuracy(model, test_loader)"
-    return EPOCHS.replace("{inside}", inside).replace("{behind}", behind).replace("{call}", call)
+    return EPOCHS.replace("{inside}", inside).replace("{behind}", behind).replace("{call}", call or CALL)
 
 
 COPY = "from copy import deepcopy\n"
@@ -202,33 +198,24 @@ for epoch in range(3):
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
-        evaluated(behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"),
-        evaluated(
-            behind="return {'acc': hits / count}", call="value = accuracy(model, DataLoader(data, 4))['acc']"
-        ),
-        evaluated(WHOLE),
-        evaluated(WHOLE).replace(
-            "x, y in loader:", "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
-        ),
-        GLOBAL,
-        COPY
-        + "mean_model = deepcopy(model)\n"
-        + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
-    ],
-    ids=[
-        "dealt copy",
-        "dealt tuple",
-        "dealt entry",
-        "whole",
-        "range",
-        "whole, no function",
-        "whole, no part in training",
-    ],
-)
+RANGE = "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
+SAME = {
+    "dealt copy": COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
+    "dealt tuple": evaluated(
+        behind="return epoch, hits / count", call="_, value = accuracy(model, test_loader)"
+    ),
+    "dealt entry": evaluated(
+        behind="return {'acc': hits / count}", call="value = accuracy(model, DataLoader(data, 4))['acc']"
+    ),
+    "whole": evaluated(WHOLE),
+    "range": evaluated(WHOLE).replace("x, y in loader:", RANGE),
+    "whole, no function": GLOBAL,
+    "whole, no part in training": f"{COPY}mean_model = deepcopy(model)\n"
+    + evaluated(WHOLE, call="value = accuracy(mean_model, test_loader)"),
+}
+
+
+@pytest.mark.parametrize("body", SAME.values(), ids=SAME)
 def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
     text = after(body)
     assert "torch.save" not in text or "accelerator.save" in text
@@ -241,10 +228,7 @@ def test_an_evaluation_says_the_same_everywhere(body: str) -> None:
         evaluated(WHOLE).replace("    net.eval()\n", ""),  # batch normalisation learns from it
         evaluated(WHOLE + "\n            hits += torch.rand(1).item()"),
         evaluated(WHOLE, call="value = accuracy(model, train_loader)"),  # each process has a share of it
-        evaluated(
-            WHOLE,
-            call="torch.optim.swa_utils.update_bn(train_loader, model)\n    value = accuracy(model, test_loader)",
-        ),
+        evaluated(WHOLE, call=f"torch.optim.swa_utils.update_bn(train_loader, model)\n    {CALL}"),
     ],
     ids=["train mode", "draws", "training data", "update_bn"],
 )
@@ -280,6 +264,11 @@ for i, (x, y) in enumerate(train_loader):
         ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
         ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
+        (
+            "model.train(); n = model.part(x)\n    if n > 1: break",
+            'if accelerator.reduce(n, "mean") > 1: break',
+        ),
+        ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
     ],
 )
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
@@ -287,28 +276,23 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     assert expected in text and "accelerator.backward(loss)" in text, text
 
 
-def test_a_batch_that_one_process_would_skip_is_skipped_by_all() -> None:
-    text = converted(STEP.format(test="if y.sum() == 0: continue"))
-    assert 'if accelerator.reduce(int(bool(y.sum() == 0)), "sum") > 0: continue' in text, text
-
-
-def test_a_batch_in_which_one_process_finds_nothing_is_skipped_by_all() -> None:
-    found = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
-    text = converted(
-        "import numpy as np\n" + STEP.format(test=f"{found}\n    if len(hard[0]) == 0: continue")
-    )
-    assert 'if accelerator.reduce(int(bool(len(hard[0]) == 0)), "sum") > 0: continue' in text, text
-    text = converted("import numpy as np\n" + STEP.format(test=f"{found}\n    if len(n) == 0: continue"))
-    assert "if len(n) == 0: continue" in text, text
+HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
 
 
 @pytest.mark.parametrize(
-    ("found", "is_own"), [("y[y > 0] if y.any() else None", True), ("model if rows.any() else None", False)]
+    ("above", "test", "is_own"),
+    [
+        ("pass", "y.sum() == 0", True),
+        (HARD, "len(hard[0]) == 0", True),
+        (HARD, "len(n) == 0", False),
+        ("found = y[y > 0] if y.any() else None", "found is None", True),
+        ("found = model if rows.any() else None", "found is None", False),
+    ],
 )
-def test_a_batch_that_gives_one_process_nothing_is_skipped_by_all(found: str, is_own: bool) -> None:
-    text = converted(STEP.format(test=f"found = {found}\n    if found is None: continue"))
-    test = 'accelerator.reduce(int(bool(found is None)), "sum") > 0' if is_own else "found is None"
-    assert f"if {test}: continue" in text, text
+def test_a_batch_that_one_process_would_skip_is_skipped_by_all(above: str, test: str, is_own: bool) -> None:
+    text = converted("import numpy as np\n" + STEP.format(test=f"{above}\n    if {test}: continue"))
+    code = f'accelerator.reduce(int(bool({test})), "sum") > 0' if is_own else test
+    assert f"if {code}: continue" in text, text
 
 
 def test_a_batch_that_one_process_may_skip_is_said() -> None:
@@ -368,12 +352,6 @@ def test_what_flows_into_backward_is_not_touched_where_no_loop_goes_over_data(tm
     assert first == second and first
 
 
-def test_a_loss_of_the_epoch_is_reduced_where_it_is_bound() -> None:
-    """No backward reads it there."""
-    text = after("loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')")
-    assert 'loss = accelerator.reduce(loss, "mean")' in text
-
-
 OWN_BATCH = (
     STEP.replace("{test}", "rate = y.float().mean().item()")
     + """
@@ -384,18 +362,14 @@ OWN_BATCH = (
 )
 
 
-def test_one_process_saves_by_a_number_of_its_own_batch() -> None:
-    done = conversion(OWN_BATCH.replace("{more}", "pass"))
+@pytest.mark.parametrize(("more", "is_said"), [("pass", False), ("break", True)])
+def test_one_process_saves_by_a_number_of_its_own_batch(more: str, is_said: bool) -> None:
+    """Unless all must come to what stands beside it."""
+    done = conversion(OWN_BATCH.replace("{more}", more))
     lines = [line.strip() for line in done.text.splitlines()]
-    saves = lines.index('torch.save(model.state_dict(), "often.pt")')
-    assert lines[saves - 1] == "if accelerator.is_main_process:", done.text
-    assert not [one for one in done.findings if one.rule == "CT605"]
-
-
-def test_a_save_beside_what_all_must_do_is_said() -> None:
-    done = conversion(OWN_BATCH.replace("{more}", "break"))
-    assert 'accelerator.save(model.state_dict(), "often.pt")' in done.text
-    assert [one for one in done.findings if one.rule == "CT605"]
+    guarded = ["if accelerator.is_main_process:", 'torch.save(model.state_dict(), "often.pt")']
+    assert (guarded in [lines[i : i + 2] for i in range(len(lines))]) is not is_said, done.text
+    assert any(one.rule == "CT605" for one in done.findings) is is_said
 
 
 def printed(text: str, folder: str) -> str:

@@ -70,6 +70,12 @@ def test_a_writer_among_other_things(made: str, use: str, is_ours: bool) -> None
     assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
 
 
+@pytest.mark.parametrize(("use", "is_ours"), [('w.add_text("a", "b")', True), ("a = w.get_logdir()", False)])
+def test_a_writer_of_a_with_statement(use: str, is_ours: bool) -> None:
+    after = converted(SEVERAL.format(made=f'with SummaryWriter("runs") as w:\n    {use}', use="pass"))
+    assert ("else nullcontext()" in after) is ("import nullcontext" in after) is is_ours
+
+
 TRAIN = """
     <torch>
     {made}

@@ -48,24 +48,23 @@ def script(loop: str) -> str:
     return SCRIPT.format(loop=loop)
 
 
+SHOWN = NEXT.format(shown="total")
+LISTED = SHOWN.replace("0.0, 0", "[], 0").replace("total += loss.item()", "total.append(loss.item())")
+
+
 @pytest.mark.parametrize(
-    "loop",
+    ("loop", "is_own"),
     [
-        NEXT.format(shown="total / steps"),
-        NEXT.format(shown="total").replace("total += loss", "print(total)\n    total += loss"),
-        NEXT.format(shown="total")
-        .replace("0.0, 0", "[], 0")
-        .replace("total += loss.item()", "total.append(loss.item())"),
-        WITHIN,
+        (NEXT.format(shown="total / steps"), True),
+        (SHOWN.replace("total += loss", "print(total)\n    total += loss"), True),
+        (LISTED, True),
+        (WITHIN, True),
+        (NEXT.format(shown="steps").replace("total += loss.item()", "pass"), False),  # a counter
     ],
-    ids=["next", "in the loop", "a list", "within"],
+    ids=["next", "in the loop", "a list", "within", "steps"],
 )
-def test_what_it_shows_is_said_to_be_one_process_s_own(loop: str) -> None:
-    assert notes(script(loop), "CT602")
-
-
-def test_a_counter_is_no_number_of_the_data() -> None:
-    assert not notes(script(NEXT.format(shown="steps").replace("total += loss.item()", "pass")), "CT602")
+def test_what_it_shows_is_said_to_be_one_process_s_own(loop: str, is_own: bool) -> None:
+    assert bool(notes(script(loop), "CT602")) is is_own
 
 
 def test_the_last_loss_beside_what_was_bound_since() -> None:

@@ -317,6 +317,17 @@ np.save(new("rows"), [1])
 path = new("model")
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== a time that is added to the path of a copy, about which a file there decides
+path = "out"
+- path += time.strftime("%H%M")
++ path += broadcast_object_list([time.strftime("%H%M")])[0]
+- if not os.path.exists(path + "/a"):
++ if not os.path.exists(path + "/a") and accelerator.is_main_process:
+    shutil.copy("a", path)
+== and one of a file by itself
+path = "out"
+path += time.strftime("%H%M")
+* np.save(path, [1])
 == another time is each process's own
 + accelerator.print(time.strftime("%H%M"))
 - print(time.strftime("%H%M"))

@@ -350,6 +350,25 @@ def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_said: b
     )
 
 
+TOLD = LOWERED.replace(
+    "import torch\n", "import torch\nclass Told:\n    def __init__(self, n): self.n = n\n", 1
+).replace(
+    "for x, y in loader:",
+    "plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total)\ntold = Told(total)\n"
+    "for i, (x, y) in enumerate(loader):\n    plan.step(); told.at({count})",
+)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "own"),
+    [("3 * len(loader)", "i", True), ("3 * len(loader)", "x", False), ("300", "i", False)],
+)
+def test_what_the_loop_asks_with_its_count_is_told_its_steps(total: str, count: str, own: bool) -> None:
+    made = "torch.optim.Adam(model.parameters(), lr=0.1)"
+    after = converted(TOLD.format(total=total, count=count, made=made))
+    assert ("Told(-(-total // accelerator.num_processes))" in after) is own, after
+
+
 PER_EPOCH = """
 class Fit:
     def __init__(self, model, optimizer, loader, scheduler=None):

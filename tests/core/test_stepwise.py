@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .converting import conversion, converted, notes
+from .converting import converted, notes
 
 ADAPTS = """
 import argparse
@@ -109,13 +109,21 @@ def test_a_batch_that_is_asked_for_a_key_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_said"), [("print(losses)", True), ("print('step')", False), ("pass", False)]
+    ("shown", "kept", "asked", "is_said"),
+    [
+        ("print(losses)", "pass", "1", True),
+        ("print('step')", "pass", "1", False),
+        ("pass", "self.log['a'].append(loss.item())", "self.log", True),
+        ("pass", "self.log['a'].append(loss.item())", "1", False),
+        ("pass", "self.log['a'].append(1)", "self.log", False),
+    ],
 )
-def test_what_a_step_returns_is_one_process_s_own(shown: str, is_said: bool) -> None:
-    found = [
-        one for one in conversion(TRAINER.replace("print(losses)", shown)).findings if one.rule == "CT602"
-    ]
-    assert bool(found) is is_said
+def test_what_a_step_returns_or_keeps_is_one_process_s_own(
+    shown: str, kept: str, asked: str, is_said: bool
+) -> None:
+    text = TRAINER.replace("print(losses)", shown).replace("return loss", f"{kept}\n        return loss")
+    show = f"Own(Trainer):\n    def show(self):\n        return {asked}\n"
+    assert bool(notes(text.replace("Own(Trainer):", show), "CT602")) is is_said
 
 
 STEPS = """

@@ -73,6 +73,7 @@ from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
+from .training.told import plan_told_steps
 from .training.worker_seeds import drawn_seeds, plan_worker_seeds
 from .unseen import (
     handed_over,
@@ -257,6 +258,7 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
+    plan_told_steps(plan, roles, accelerators)
     plan_dataset_length(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)

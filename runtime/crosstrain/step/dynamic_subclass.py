@@ -1,8 +1,8 @@
 """Changing the methods of one object in place.
 
 The object's class becomes a generated subclass. `isinstance`, `__class__`, attributes, representation and pickle remain
-those of the original class, and nothing is added to the object's own attributes, since a scheduler's state is its
-``__dict__``.
+those of the original class, to which it is equal, and nothing is added to the object's own attributes, since a
+scheduler's state is its ``__dict__``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,21 @@ class _Unannounced:
         """Do nothing."""
 
 
+class _Equal(type):
+    """The class of generated subclasses: `type(model) == nn.DataParallel` is what its author means by it."""
+
+    def __eq__(cls, other: object) -> bool:
+        return _meant(cls) is _meant(other)
+
+    def __hash__(cls) -> int:
+        return type.__hash__(_meant(cls))
+
+
+def _meant(cls: Any) -> Any:
+    """The original of a generated class; what is none is itself."""
+    return vars(cls).get(_ORIGINAL, cls) if isinstance(cls, _Equal) else cls
+
+
 def _dress(obj: Any, methods: dict[str, Any]) -> None:
     base: type = original_class(obj)
     if not methods:
@@ -53,8 +68,9 @@ def _dress(obj: Any, methods: dict[str, Any]) -> None:
         _ADOPTED: methods,
         **methods,
     }
-    # Not `type(base)(...)`, which would call a metaclass or `__init_subclass__` of the user's.
-    _REAL_CLASS.__set__(obj, type.__new__(type(base), base.__name__, (_Unannounced, base), body))
+    # Not `kind(...)`, which would call a metaclass or `__init_subclass__` of the user's.
+    kind = _Equal if type(base) is type else type(base)
+    _REAL_CLASS.__set__(obj, type.__new__(kind, base.__name__, (_Unannounced, base), body))
 
 
 def _reduce_as_original(self: Any, protocol: Any) -> Any:

@@ -379,13 +379,23 @@ class Decisions:
         frame = self.script.frame(node)
         losses = {written(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
         for one in walk(node):
-            if isinstance(one, ast.Call) and self.differing.calls_trained(one):
+            if isinstance(one, ast.Call) and (
+                self.differing.calls_trained(one) or self._asks_part(frame, one)
+            ):
                 return True
             if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
                 values = self.script.values(frame, one.id) if depth < _DEPTH else []
                 if one.id in losses or any(self._is_answer(value, depth + 1) for value in values):
                     return True
         return False
+
+    def _asks_part(self, frame: Frame, call: ast.Call) -> bool:
+        """`net.discriminator(f)` of a network that the same function puts into training mode."""
+        of, _, part = written(call.func).rpartition(".")
+        modes = [one for one in self.script.calls_in(frame) if is_method(one, "train", "eval", "zero_grad")]
+        return part not in ("train", "eval", "zero_grad") and any(
+            written(one.func).startswith(f"{of}.") for one in modes if of
+        )
 
     def _is_own(self, node: ast.AST, by: ast.expr) -> bool:
         """Whether a test may be another one on each process; batches that are dealt whole have rows of their own number."""

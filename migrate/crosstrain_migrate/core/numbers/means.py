@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
@@ -47,7 +48,8 @@ def is_object(script: Script, value: ast.expr | None) -> bool:
 
 
 def has_no_mean(script: Script, node: ast.expr) -> bool:
-    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, what trains or is trained."""
+    """Whether a variable holds what has no mean: a word that is chosen, a list, a batch, a count, what trains or is
+    trained."""
     frame, text = script.frame(node), written(node)
     if any(
         isinstance(one, ast.Attribute) and one.attr in _STEPS and written(one.value) == text
@@ -66,7 +68,10 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
         isinstance(n, ast.Slice) for one in values if isinstance(one, ast.Subscript) for n in walk(one.slice)
     ):
         return True
-    uses = [(script.parent(one), one) for one in script.reads(frame, text)]
+    reads = script.reads(frame, text)
+    if any(isinstance(one, ast.Call) and is_range(one) for read in reads for one in script.around(read)):
+        return True
+    uses = [(script.parent(one), one) for one in reads]
     if any(
         isinstance(use, ast.Attribute) and use.value is one and use.attr not in _OF_NUMBERS
         for use, one in uses

@@ -60,8 +60,22 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         outer = {
             name for n in plan.script.within(one.frame) if isinstance(n, ast.Nonlocal) for name in n.names
         }
-        if is_shown or is_left or (loop is None and added & outer):
+        if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, one))):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _is_kept(script: Script, one: Backward) -> bool:
+    """Whether a step keeps its loss in a list of its object, which another method reads: `self.losses.append(loss.item())`."""
+    losses, cls = _losses(script, one), script.class_of(one.frame)
+    others = [method for method in (script.methods(cls) if cls else ()) if method is not one.frame]
+    for call in script.calls_in(one.frame):
+        held = call.func.value if is_method(call, "append") else None
+        while isinstance(held, ast.Subscript):
+            held = held.value
+        text = written(held) if held is not None else ""
+        if text.startswith("self.") and losses & {written(n) for given in call.args for n in walk(given)}:
+            return any(script.reads(method, text) for method in others)
+    return False
 
 
 def _loops_of_steps(script: Script, roles: Roles) -> list[Loop]:

@@ -179,12 +179,17 @@ class Recorders:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
         statement, test = self.script.statement(call), f"{self.files.state(call)}.is_main_process"
         names, self._key = self._kept_as(call, statement), self._key_of(call)
-        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, statement)]
+        made = call if isinstance(statement, ast.With) else statement
+        reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, made)]
         if not names or not all(map(self._is_ours, reads)):
             self._say_event_file(call)
             return
-        template = f"{{writer}} if {test} else None"
-        self.plan.replace(call, FILE, "one process records the run", template, "event files", writer=call)
+        reason, template = "one process records the run", f"{{writer}} if {test} else None"
+        if isinstance(statement, ast.With):
+            template = f"({{writer}} if {test} else nullcontext())"
+            module, code = self.script.module(call), "from contextlib import nullcontext"
+            self.plan.add(e.AddImport(module, FILE, reason, transaction="event files", code=code))
+        self.plan.replace(call, FILE, reason, template, "event files", writer=call)
 
     def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
         """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`,
@@ -192,6 +197,9 @@ class Recorders:
         if isinstance(statement, ast.Assign) and statement.value is call:
             held = (one.value if isinstance(one, ast.Subscript) else one for one in statement.targets)
             return set(map(last_name, held)) - {""}
+        if isinstance(statement, ast.With):
+            items = (one.optional_vars for one in statement.items if one.context_expr is call)
+            return {one.id for one in items if isinstance(one, ast.Name)}
         outer = self.script.parent(call)
         if self._key_of(call) is not None and isinstance(statement, ast.Assign) and statement.value is outer:
             return set(map(last_name, statement.targets)) - {""}

@@ -31,6 +31,7 @@ _NAMES = frozenset(
 _MADE = frozenset(
     {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself
+_COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 6
 
@@ -59,6 +60,8 @@ class Stamps:
             is_read = written_to and call.args and writers.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
+            elif call.args and self._copies_by(call):
+                self._read_again |= dict.fromkeys(self._in(call.args[0]))
         stamps = list(filter(self._may_be_common, self._read_again))
         for call in self.script.calls:
             self._take_name(call)
@@ -104,6 +107,14 @@ class Stamps:
             c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
         ]
         return [call for call in calls if writers.decides_by_folder(call) is not None]
+
+    def _copies_by(self, call: ast.Call) -> bool:
+        """`if not os.path.exists(path): shutil.copy(settings, folder)`: whether one is there decides about a copy."""
+        statement = self.script.statement(call)
+        inside = walk(statement) if isinstance(statement, ast.If) and call in walk(statement.test) else []
+        names = {self.script.dotted(n.func) for n in inside if isinstance(n, ast.Call)}
+        asks = self.script.dotted(call.func) in ("os.path.exists", "os.path.isfile")
+        return asks and not names.isdisjoint(_COPIES) and self.audience.is_all(call)
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         is_value = last_name(stamp.func) in _NAMES - {"iglob"}
@@ -219,8 +230,7 @@ class Stamps:
     def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
         """Where a part of a path comes from; a call that makes such a text joins `found`."""
         if isinstance(node, ast.Name | ast.Attribute):
-            added = _added_to(self.script, node) if names is _NUMBERS else []
-            return [*_bound_to(self.script, node), *added]
+            return [*_bound_to(self.script, node), *_added_to(self.script, node)]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names:

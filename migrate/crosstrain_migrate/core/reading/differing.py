@@ -17,7 +17,7 @@ from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
 from crosstrain_migrate.core.numbers.repeated import Repeated
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import children
+from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
 from .draws import RANDOM
@@ -416,8 +416,20 @@ class Differing:
             self._raise_entry(key, entry, level)
             # `.log` of `args.log`, which the caller's `args` has as well
             member = entry[1].removeprefix(key[1])
-            work += ((one, member) for one in self._origins.get(key, ()))
+            work += ((one, member) for one in self._item_of(node) or self._origins.get(key, []))
             work += ((one, "") for one in self._origins.get(entry, ()) if member)
+
+    def _item_of(self, node: ast.expr) -> list[ast.expr]:
+        """`meters` of the loop `for meter in meters` around a variable that nothing else there binds: another loop may give
+        that name to something else."""
+        if not isinstance(node, ast.Name):
+            return []
+        for loop in self.script.loops_around(node):
+            names = [n for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            if bound := [n for n in names if n.id == node.id]:
+                is_item = isinstance(loop, ast.For) and all(n in _parts(loop.target) for n in bound)
+                return [loop.iter] if is_item and isinstance(loop, ast.For) else []
+        return []
 
     @cached_property
     def _options(self) -> set[Key]:

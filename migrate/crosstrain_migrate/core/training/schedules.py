@@ -242,13 +242,11 @@ def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
 def stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
-    counters = {
-        name for loop in script.loops_around(read) for name in (*counters_of(loop), *_raised_in(loop))
-    }
+    counters = {name for loop in script.loops_around(read) for name in (*counters_of(loop), *raised_in(loop))}
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
 
 
-def _raised_in(loop: Loop) -> Iterator[str]:
+def raised_in(loop: Loop) -> Iterator[str]:
     """`step` of a loop with `step = step + 1` or `step += 1`."""
     for one in loop.body if isinstance(loop, ast.For) else ():
         target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)

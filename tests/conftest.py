@@ -4,8 +4,6 @@
 CROSSTRAIN_TEST_ALL=1 run them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

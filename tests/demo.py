@@ -3,8 +3,6 @@
 Works in .demo/ and changes nothing else.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

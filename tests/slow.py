@@ -7,8 +7,6 @@ writes it anew. Of each test function, every fast case stays in the short set, o
 left out, but for the tests named in `ALWAYS`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Measure and print: ``python -m tests.benchmarks [--only steps loaders ...] [--keep FOLDER]``."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -44,9 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=sorted({*ALONE, *TWO}), help="workloads [all]")
     default = Path(tempfile.gettempdir()) / "crosstrain-benchmark"
-    parser.add_argument(
-        "--keep", type=Path, default=default, help="where the peers are installed [%(default)s]"
-    )
+    parser.add_argument("--keep", type=Path, default=default, help="where the peers are [%(default)s]")
     options = parser.parse_args()
     python, missing = environment(options.keep)
     print(say_versions(python))
@@ -87,11 +83,8 @@ def measure(
 def table(world: int, results: list[Result]) -> str:
     """Rows of workloads, columns of subjects."""
     subjects = [name for name in ORDER if any(result.subject == name for result in results)]
-    head = (
-        f"{f'{world} process' + 'es' * (world > 1):26}"
-        + "".join(f"{name:>36}" for name in subjects)
-        + "  target"
-    )
+    head = f"{f'{world} process' + 'es' * (world > 1):26}"
+    head += "".join(f"{name:>36}" for name in subjects) + "  target"
     lines = [head, "-" * len(head)]
     for workload in dict.fromkeys(result.workload for result in results):
         row = {result.subject: result for result in results if result.workload == workload}

@@ -5,8 +5,6 @@
 first one; times are medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil
@@ -34,11 +32,7 @@ OPTIONS = ("--epochs", "--niter", "-e")
 
 # What is counted and timed of a phase. What a version says before an evaluation the other may say behind it: all of
 # what a run says is shown as well.
-UNITS = {
-    "training": ("steps", "step"),
-    "evaluation": ("evaluations", "evaluation"),
-    "a whole run": ("", "run"),
-}
+UNITS = {"training": ("steps", "step"), "evaluation": ("evaluations", "evaluation"), "whole run": ("", "run")}
 
 
 def longer(text: str) -> str:
@@ -49,9 +43,7 @@ def longer(text: str) -> str:
 def arguments(case: str) -> list[str]:
     """Of the golden case, with more epochs."""
     given = tomllib.loads((ROOT / "golden" / case / "run.toml").read_text(encoding="utf-8")).get("args", [])
-    return [
-        str(EPOCHS) if before in OPTIONS else one for before, one in zip(["", *given], given, strict=False)
-    ]
+    return [str(EPOCHS) if last in OPTIONS else one for last, one in zip(["", *given], given, strict=False)]
 
 
 def converted_by_hand(case: str) -> str:
@@ -75,9 +67,7 @@ def run(text: str, options: list[str]) -> Talk | str:
         script = Path(folder) / "train.py"
         script.write_text(text, encoding="utf-8")
         try:
-            ranks: list[Talk] = run_ranks(
-                listen_to, 2, str(script), options, env={"ACCELERATE_USE_CPU": "true"}
-            )
+            ranks = run_ranks(listen_to, 2, str(script), options, env={"ACCELERATE_USE_CPU": "true"})
         except (RuntimeError, TimeoutError) as error:
             return str(error).rstrip().splitlines()[-1]
     return ranks[0]

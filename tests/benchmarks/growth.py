@@ -6,8 +6,6 @@ the command (user and system, all processes), the least of `--rounds` runs; the 
 row above: 1 is linear, 2 quadratic.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """Timing several ways to do the same work so that a noisy machine is fair to all of them."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os
@@ -104,10 +102,8 @@ def _time(call: Callable[[], object], times: int) -> tuple[float, float]:
 def compared(workload: str, subject: str, mine: list[float], base: list[float]) -> Result:
     """One subject's measurements beside the baseline's of the same rounds."""
     ratios = sorted(a / b if b else float("nan") for a, b in zip(mine, base, strict=True))
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
-    return Result(
-        workload, subject, statistics.median(mine), statistics.median(ratios), quartiles[0], quartiles[2]
-    )
+    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    return Result(workload, subject, statistics.median(mine), statistics.median(ratios), low, high)
 
 
 def memory_now() -> float:

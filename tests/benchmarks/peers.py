@@ -1,7 +1,5 @@
 """The environment that the benchmark runs in: this one, with the peers installed beside it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sysconfig
@@ -35,16 +33,18 @@ def _paths(link: Path) -> list[str]:
 
 
 def _install(python: Path, name: str, requirement: str) -> str | None:
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        return subprocess.run([str(python), *command], capture_output=True, text=True, env=env, check=False)
-
-    if run("-c", f"import {name}").returncode == 0:
+    if subprocess.run([python, "-c", f"import {name}"], capture_output=True).returncode == 0:
         return None
-    pinned = f"torch=={version('torch')}"
-    installed = run("-m", "pip", "install", "--quiet", requirement, pinned)
-    lines = installed.stderr.strip().splitlines()
-    return f"pip install {requirement}: {lines[-1] if lines else '?'}" if installed.returncode else None
+    return pip_install(python, requirement, f"torch=={version('torch')}")
+
+
+def pip_install(python: Path, *requirements: str) -> str | None:
+    """Why the first of them is not installed; None where it is."""
+    env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = [python, "-m", "pip", "install", "--quiet", *requirements]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    lines = done.stderr.strip().splitlines()
+    return f"pip install {requirements[0]}: {lines[-1] if lines else '?'}" if done.returncode else None
 
 
 def say_versions(python: Path) -> str:
@@ -55,6 +55,4 @@ def say_versions(python: Path) -> str:
         "    try: print(name, version(name), end='  ')\n"
         "    except PackageNotFoundError: pass\n"
     )
-    return subprocess.run(
-        [str(python), "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

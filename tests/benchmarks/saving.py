@@ -4,8 +4,6 @@ A model of 600 MB is saved by `torch.save`, by a blocking `save_state` and by on
 background save runs the training goes on: its steps are timed too, because a thread that writes may hold them up.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -32,13 +30,11 @@ def measure(width: int, layers: int, rounds: int) -> dict[str, float]:
     model, optimizer = accelerator.prepare(work.model, work.optimizer)
     small = task(256, 2, 8)
     with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder)
+        path = Path(folder)
         calls: dict[str, Callable[[], object]] = {
-            "torch.save": lambda: torch.save(
-                [model.state_dict(), optimizer.state_dict()], where / "plain.pt"
-            ),
-            "save_state": lambda: accelerator.save_state(where / "blocking"),
-            BACKGROUND: lambda: accelerator.save_state(where / "background", blocking=False),
+            "torch.save": lambda: torch.save([model.state_dict(), optimizer.state_dict()], path / "plain.pt"),
+            "save_state": lambda: accelerator.save_state(path / "blocking"),
+            BACKGROUND: lambda: accelerator.save_state(path / "background", blocking=False),
         }
         first = _seconds(calls[BACKGROUND])  # which allocates the copy
         _wait()

@@ -1,7 +1,5 @@
 """The same work written for plain torch, crosstrain, accelerate and Fabric."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -199,10 +197,8 @@ class Crosstrain:
     def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
         accelerator = self.accelerator()
         accelerator.prepare(work.model, work.optimizer)
-        return (
-            lambda: accelerator.save_state(str(folder / "state")),
-            lambda: accelerator.load_state(str(folder / "state")),
-        )
+        path = str(folder / "state")
+        return lambda: accelerator.save_state(path), lambda: accelerator.load_state(path)
 
 
 class Accelerate(Crosstrain):
@@ -259,11 +255,8 @@ class Fabric:
     def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
         fabric = self.fabric()
         model, optimizer = fabric.setup(work.model, work.optimizer)
-        state = {"model": model, "optimizer": optimizer}
-        return (
-            lambda: fabric.save(folder / "state.ckpt", state),
-            lambda: fabric.load(folder / "state.ckpt", state),
-        )
+        path, state = folder / "state.ckpt", {"model": model, "optimizer": optimizer}
+        return lambda: fabric.save(path, state), lambda: fabric.load(path, state)
 
 
 def installed() -> list[Any]:

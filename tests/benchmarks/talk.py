@@ -4,8 +4,6 @@ A script trains from the first backward on, and evaluates between `eval()` of a 
 is not counted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy

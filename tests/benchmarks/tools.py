@@ -7,8 +7,6 @@ same work (no other one migrates anything to several processes); what they share
 write it back.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -22,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.benchmarks.peers import pip_install
 from tests.corpora.everything import comments, parses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,11 +62,8 @@ def program(name: str, keep: Path) -> Path | str:
     found = folder / "bin" / name
     if not found.exists():
         venv.EnvBuilder(with_pip=True).create(folder)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
-        env = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        done = subprocess.run(pip, capture_output=True, text=True, env=env, check=False)
-        if done.returncode:
-            return f"pip install {package}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
+        if problem := pip_install(folder / "bin" / "python", package):
+            return problem
     return found
 
 
@@ -76,12 +72,10 @@ def run(command: list[str], folder: Path) -> tuple[float, float, float]:
     different tools, so nothing is made of it."""
     env = os.environ | {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     start = time.perf_counter()
-    child = subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, _, usage = os.wait4(child.pid, 0)
+    job = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, usage = os.wait4(job.pid, 0)
     seconds = time.perf_counter() - start
-    child.returncode = 0  # it has been waited for
+    job.returncode = 0  # it has been waited for
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
@@ -144,9 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[*TOOLS], choices=[*TOOLS], help="tools [all]")
     default = Path(tempfile.gettempdir()) / "crosstrain-tools"
-    parser.add_argument(
-        "--keep", type=Path, default=default, help="where the tools are installed [%(default)s]"
-    )
+    parser.add_argument("--keep", type=Path, default=default, help="where the tools are [%(default)s]")
     options = parser.parse_args()
     usable: dict[str, Path] = {}
     for name in (name for name in TOOLS if name in {"migrate", *options.only}):

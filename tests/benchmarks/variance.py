@@ -5,8 +5,6 @@ frozen, so that the gradients of all steps have one distribution. Processes that
 independently have half of one process's variance; those that all draw the same have all of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """What is measured: ``python -m tests.benchmarks.workloads`` in one process, or as one of two ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics
@@ -46,9 +44,7 @@ def steps() -> list[Result]:
     sizes = {"tiny step": (16, 2, 8), "medium step": (512, 4, 64)}
     results = []
     for name, size in sizes.items():
-        results += interleaved(
-            name, {subject.name: subject.step(task(*size)) for subject in subjects}, rounds=101
-        )
+        results += interleaved(name, {s.name: s.step(task(*size)) for s in subjects}, rounds=101)
     calls = {subject.name: subject.accumulated(task(64, 3, 32), 4) for subject in subjects}
     return results + interleaved("accumulate 4 + clip", calls)
 

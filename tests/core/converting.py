@@ -1,7 +1,5 @@
 """Small scripts, converted in this process."""
 
-from __future__ import annotations
-
 import ast
 
 from crosstrain_migrate.core.conversion import Conversion, convert

@@ -6,8 +6,6 @@ DataLoader with such steps. Without a LOSS it is the mean squared error of `mode
 Linear(4, 2) where none is named, and its optimizer. `<torch>` is what such scripts import.
 """
 
-from __future__ import annotations
-
 import re
 
 _LINE = re.compile(r"^([ \t]*)<(torch|model|loop|(?:self\.)?step) ?(.*)>$", re.MULTILINE)

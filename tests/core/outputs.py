@@ -6,8 +6,6 @@ A case is `== name`, the lines of the function that trains, and `--` below what 
 the line stays as it is, but for a `<step ...>` of `filling`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Projects of several files: one script is converted with what it imports, any script is run on one or several processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import runpy

@@ -1,7 +1,5 @@
 """Scripts that train on numbered rows, so that a run shows which process trained on what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.ranks import run_ranks

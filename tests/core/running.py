@@ -1,7 +1,5 @@
 """Conversions that are run: as under plain python, and on two processes as the launcher starts them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import runpy

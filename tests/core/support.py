@@ -1,7 +1,5 @@
 """Small scripts, converted in the process that tests: which lines come out, and that a second conversion changes nothing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Backward passes for the gradients of inputs: their loops are no training, and their gradients stay one process's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,7 +7,7 @@ import pytest
 
 from .converting import conversion
 from .projects import convert, train, write
-from .support import Trap, cases, check
+from .support import Trap, check
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -117,8 +115,6 @@ TRAPS = [
         ("correct, seen = accelerator.merge(test_loader, correct, seen)",),
         ("accelerator.reduce",),
     ),
-    *cases("""
-"""),
 ]
 
 

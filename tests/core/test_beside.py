@@ -1,7 +1,5 @@
 """Where something is has a number on a GPU alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted
@@ -19,10 +17,7 @@ for x, y in DataLoader([], 8):
     [
         ("extra = torch.tensor(2.0, device=x.get_device())", "device=x.device)"),
         ("extra = torch.tensor(2.0).to(x.get_device())", ".to(x.device)"),
-        (
-            "extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu')",
-            "device=x.get_device() if",
-        ),
+        ("extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu')", "x.get_device() if"),
         ("extra = x.get_device() + 1", "extra = x.get_device() + 1"),  # a number
     ],
 )

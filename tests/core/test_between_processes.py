@@ -1,7 +1,5 @@
 """What one process does before others, and what the others see of it: files, flags, numbers and names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

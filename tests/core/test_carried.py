@@ -1,7 +1,5 @@
 """State that goes from batch to batch of a training loop: dealt, with one note."""
 
-from __future__ import annotations
-
 import pytest
 
 from .support import Trap, check, converted
@@ -26,12 +24,7 @@ def carried(name: str, before: str, inside: str, says: str = "") -> Trap:
 
 
 TRAPS = [
-    carried(
-        "a state that is detached",
-        "hidden = start()",
-        "out, hidden = model(x, hidden); hidden = hidden.detach()",
-        SAYS,
-    ),
+    carried("detached", "hidden = start()", "out, hidden = model(x, hidden); hidden = hidden.detach()", SAYS),
     carried(
         "a state whose sessions end",
         "hidden = start()",

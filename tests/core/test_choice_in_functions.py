@@ -1,7 +1,5 @@
 """A choice of the CPU that a function or a class makes: where its accelerator is made, and what knows it."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes
@@ -29,9 +27,7 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     after = converted(text)
     assert "torch.nn.DataParallel(model)" in after and notes(text, "CT301")
     made = after.index("Accelerator(cpu=not options.cuda)")
-    assert all(
-        place > made for place in (after.index("accelerator.prepare("), after.index("accelerator.device"))
-    )
+    assert all(at > made for at in (after.index("accelerator.prepare("), after.index("accelerator.device")))
 
 
 SET_UP = """import argparse, os

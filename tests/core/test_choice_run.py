@@ -3,8 +3,6 @@
 CUDA is faked: what is moved is asked for its device and stays where it is, and the accelerator only says its device.
 """
 
-from __future__ import annotations
-
 import sys
 from textwrap import indent
 from types import ModuleType

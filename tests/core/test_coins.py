@@ -1,7 +1,5 @@
 """Draws of a training step: a coin that decides what trains is thrown for all processes, and a seed in the step is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -125,19 +123,14 @@ def test_processes_take_the_same_steps(trap: Trap) -> None:
 
 
 def test_a_coin_in_an_elif_is_said() -> None:
-    text = script_of(
-        Trap(
-            "",
-            """
-            for number, (x, y) in enumerate(loader):
-                if number == 0:
-                    learn(x, y)
-                elif random.random() < 0.5:
-                    learn_other(x, y)
-            """,
-        )
-    )
-    done = converted(text)
+    script = """
+        for number, (x, y) in enumerate(loader):
+            if number == 0:
+                learn(x, y)
+            elif random.random() < 0.5:
+                learn_other(x, y)
+    """
+    done = converted(script_of(Trap("", script)))
     assert "common_draws():" not in done.text
     assert [one.remedy for one in done.findings] == ["draw it in `with accelerator.common_draws():`"]
 

@@ -1,7 +1,5 @@
 """What a command line can say stays true: every option of an original, its default, and the device that its flags choose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

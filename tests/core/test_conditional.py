@@ -1,7 +1,5 @@
 """What is made under a condition is prepared there: it may be missing where it is used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A model that is wrapped under a condition is prepared whether or not that holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a training loop reads, however it comes to its batches: two processes train on one process's batches, each once."""
 
-from __future__ import annotations
-
 from textwrap import dedent
 
 import pytest

@@ -1,7 +1,5 @@
 """Loops in and around a training that go over something else than its batches, and rows that are read by hand or drawn."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted

@@ -1,7 +1,5 @@
 """Batches that come from no DataLoader, by all the ways in which a loop may read them: two processes share them out."""
 
-from __future__ import annotations
-
 import pytest
 
 from .rows import check_lines, check_shares
@@ -154,11 +152,7 @@ LOOPS = trap(
 )
 TRAPS = [
     LOOPS,
-    trap(
-        "next of a generator, in a while loop",
-        TAKEN.format(made="endless()"),
-        "source = accelerator.prepare(endless())",
-    ),
+    trap("next of a generator", TAKEN.format(made="endless()"), "source = accelerator.prepare(endless())"),
     trap(
         "what threads put into a queue",
         QUEUED,
@@ -176,30 +170,17 @@ TRAPS = [
         "loaders = [accelerator.prepare(endless()) for turn in range(2)]",
         absent=("prepare(pairs", "prepare(packs"),
     ),
-    trap(
-        "an attribute that holds another library's iterator",
-        LIBRARY,
-        "for x, y in accelerator.prepare(corpus.train_iter):",
-    ),
+    trap("another library's iterator", LIBRARY, "for x, y in accelerator.prepare(corpus.train_iter):"),
     trap(
         "slices of a range, and epochs",
         SLICES,
         "for epoch in range(2):",
         "for at in accelerator.prepare(range(0, len(rows), 4)):",
     ),
-    trap(
-        "slices between what a function computes",
-        BOUNDS,
-        "for number in accelerator.prepare(range(len(rows) // 4)):",
-    ),
+    trap("slices between bounds", BOUNDS, "for number in accelerator.prepare(range(len(rows) // 4)):"),
 ]
 UNQUEUED = [
-    Trap(
-        f"no batches of a queue: {name}",
-        MADE + QUEUED.replace(before, after),
-        absent=("prepare(self.feeder",),
-        says=said,
-    )
+    Trap(f"queue: {name}", MADE + QUEUED.replace(before, after), absent=("prepare(self.feeder",), says=said)
     for name, said, before, after in (
         ("a dictionary", "same data", "Queue(4)", "{}"),
         (

@@ -1,7 +1,5 @@
 """Processes decide together: by the same number, where the number may be another one on each."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -239,9 +237,7 @@ def test_an_evaluation_that_may_differ_is_made_alike(body: str) -> None:
 def test_within_a_pass_processes_draw_for_themselves() -> None:
     step = "    optimizer.zero_grad(); F.cross_entropy(model(x), y).backward(); optimizer.step()\n"
     body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
-    lines = [
-        one.strip() for one in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()
-    ]
+    lines = [x.strip() for x in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()]
     assert lines[lines.index("torch.save(model, 'a.pt')") - 1] == "if accelerator.is_main_process:"
 
 

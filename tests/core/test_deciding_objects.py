@@ -1,7 +1,5 @@
 """What is decided by numbers that objects hold: options, averages, dictionaries of losses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

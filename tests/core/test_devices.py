@@ -1,7 +1,5 @@
 """Each process has a device of its own; what already works on any device stays."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -354,9 +352,7 @@ print(measure(model, torch.ones(2, 4), dict()))
         ('args.get("device", "cpu")', 'args.get("device", "cpu")'),
     ],
 )
-def test_a_device_that_is_looked_up_is_the_accelerators_where_there_is_none(
-    default: str, becomes: str
-) -> None:
+def test_a_device_that_is_looked_up_is_the_accelerators_if_there_is_none(default: str, becomes: str) -> None:
     after = converted(LOOKED_UP.format(default=default))
     assert f"place = {becomes}" in after, after
     assert once_more(after) == after

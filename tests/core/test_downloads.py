@@ -1,7 +1,5 @@
 """Downloads that all processes would make at once; each with code that must be left alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -240,18 +238,16 @@ TURNS = TRAINS_ON_CUT.replace(
 
 
 @pytest.mark.parametrize(
-    ("other", "turns", "is_first"),
+    ("other", "turns", "first"),
     [("", "range(3)", True), ("", "given()", False), ("(Rows)", "range(3)", False)],
     ids=["every second turn", "turns that may differ", "methods that another class overrides"],
 )
-def test_what_is_asked_by_a_class_with_methods_of_common_names(
-    other: str, turns: str, is_first: bool, tmp_path: Path
-) -> None:
+def test_a_class_with_methods_of_common_names(other: str, turns: str, first: bool, tmp_path: Path) -> None:
     folder = write(tmp_path, script=TURNS.format(turns), shared=ASKS + OTHER.format(other))
     convert(folder, "script")
     assert (
         "main_process_first():\n            if not self.is_cut()" in (folder / "shared.py").read_text()
-    ) is is_first
+    ) is first
 
 
 SMALL = """
@@ -297,12 +293,8 @@ SHRINKS = """
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "is_first"), [("", True), ("os.makedirs(options.cached)\n        ", False)]
-)
-def test_files_that_are_made_once_are_whole_when_the_others_read_them(
-    before: str, is_first: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("before", "first"), [("", True), ("os.makedirs(options.cached)\n        ", False)])
+def test_files_made_once_are_whole_when_others_read_them(before: str, first: bool, tmp_path: Path) -> None:
     folder = write(
         tmp_path,
         script=SHRINKS.replace("{before}", before),
@@ -311,8 +303,8 @@ def test_files_that_are_made_once_are_whole_when_the_others_read_them(
     )
     convert(folder, "script")
     entry = (folder / "script.py").read_text()
-    assert ('main_process_first():\n                names = read("rows", 2)' in entry) == is_first
-    if is_first:
+    assert ('main_process_first():\n                names = read("rows", 2)' in entry) == first
+    if first:
         (folder / "rows").mkdir()
         for name in "abc":
             (folder / "rows" / f"{name}.txt").touch()

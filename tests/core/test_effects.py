@@ -1,7 +1,5 @@
 """Code that writes and does something else besides: what the other processes need, they do too."""
 
-from __future__ import annotations
-
 import pytest
 
 from .outputs import Output, check_output, outputs

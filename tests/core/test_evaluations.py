@@ -1,7 +1,5 @@
 """Evaluations: which are dealt and merged, which stay whole, and where the loader is prepared."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted
@@ -24,10 +22,8 @@ def evaluating(
     name: str, before: str, body: str, shown: str, *lines: str, absent: tuple[str, ...] = (), says: str = ""
 ) -> Trap:
     """A pass over the test data without gradients, behind the training."""
-    script = (
-        f"{before}\nwith torch.no_grad():\n    for x, y in test_loader:\n        {body}\nprint({shown})\n"
-    )
-    return after_training(name, script, *lines, absent=absent, says=says)
+    text = f"{before}\nwith torch.no_grad():\n    for x, y in test_loader:\n        {body}\nprint({shown})\n"
+    return after_training(name, text, *lines, absent=absent, says=says)
 
 
 def whole(name: str, before: str, body: str, shown: str, says: str) -> Trap:
@@ -267,9 +263,7 @@ for i, (x, y) in enumerate(test_loader):
         absent=("prepare_evaluation",),
         says="shown inside the loop alone",
     ),
-    whole(
-        "a list of sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"
-    ),
+    whole("sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"),
     whole(
         "a share computed of a sum and of a batch",
         "hits = 0",
@@ -277,9 +271,7 @@ for i, (x, y) in enumerate(test_loader):
         "rate",
         "computed of what it adds up",
     ),
-    whole(
-        "broken off", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"
-    ),
+    whole("broken", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"),
     after_training(
         "a meter that lives longer than the pass",
         AVERAGER

@@ -1,7 +1,5 @@
 """Event files of TensorBoard are one process's, in whatever way a script makes and keeps its writers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

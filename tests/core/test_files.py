@@ -1,7 +1,5 @@
 """Files that stay open, event files, and files that every process goes on to write."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import conversion

@@ -1,7 +1,5 @@
 """Files of one process, run: the same files with the same contents under plain python and on two processes."""
 
-from __future__ import annotations
-
 import shutil
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generator functions over a DataLoader: the loader is prepared, so that no process loads what another trains on."""
 
-from __future__ import annotations
-
 import pytest
 
 from .rows import check_shares, numbered

@@ -1,7 +1,5 @@
 """Accumulators that a function is given: what it adds to them is merged, or the evaluation stays whole."""
 
-from __future__ import annotations
-
 import pytest
 
 from .support import Trap, cases, check

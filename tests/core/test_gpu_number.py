@@ -1,7 +1,5 @@
 """`--gpu 1`: a process that nobody launched stays on the GPU that its author's option names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -143,9 +141,7 @@ main()
 
 
 @pytest.mark.parametrize("choice", ["", ' if self.args.use_gpu else "cpu"'])
-def test_an_object_that_got_the_options_keeps_the_number(
-    choice: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_that_got_options_keeps_the_number(choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     after = converted(IN_A_CLASS.format(choice=choice))
     assert _number(after, ["--gpu", "1"], monkeypatch) == 1
     if choice:
@@ -240,9 +236,7 @@ def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
 
 @pytest.mark.parametrize("begin", ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'])
 @pytest.mark.parametrize("moved", [TO_DEVICE, "x.cuda(device), y.cuda(device)"])
-def test_the_accelerator_is_made_above_the_device(
-    begin: str, moved: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_accelerator_is_above_the_device(begin: str, moved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCRIPT.format(begin=f"{PARSED}\n{begin}", batch=moved, chosen=BY_DEVICE)
     after = converted(text)
     assert "PartialState" not in after and "cuda:" not in after

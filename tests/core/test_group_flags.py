@@ -1,7 +1,5 @@
 """What a flag of the author's decides about his group, and what is said about one that is off."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import notes

@@ -1,7 +1,5 @@
 """Functions of the project that write: one process calls them, or writes inside them."""
 
-from __future__ import annotations
-
 import pytest
 
 from .outputs import Output, check_output, outputs

@@ -1,7 +1,5 @@
 """`migrate --output-format json`: what a program needs to go on from."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -46,9 +44,7 @@ def test_json_of_the_command(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert file["outcome"] == "refused" and file["launch"] == ""
     (left,) = file["findings"]
     assert "accelerator.reduce" in left["remedy"]
-    assert (
-        left["around"]["code"].split("\n")[left["line"] - left["around"]["line"]].startswith("optimizer = ")
-    )
+    assert left["around"]["code"].split("\n")[left["line"] - left["around"]["line"]].startswith("optimizer =")
 
 
 def test_json_says_how_to_launch_what_was_converted(tmp_path: Path) -> None:

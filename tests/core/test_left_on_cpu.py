@@ -1,7 +1,5 @@
 """What the author leaves on the CPU and compares or keeps there is brought back from a prepared loader's batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -69,10 +67,7 @@ def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
             "== y.cpu())",
         ),
         ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
-        (
-            "right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()",
-            "== batch[1].cpu())",
-        ),
+        ("right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()", "batch[1].cpu())"),
     ],
 )
 def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
@@ -135,24 +130,13 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
         ("torch.zeros(8, 2).scatter(1, y[:, None], 1)", "torch.zeros(8, 2, device=y[:, None].device)"),
         ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
         ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
-        (
-            "torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1)",
-            "torch.zeros(8, 2).scatter_",
-        ),
-        (
-            "torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)",
-            "torch.zeros(8, 2).scatter_",
-        ),
-        (
-            "torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)",
-            "torch.zeros(8, 2, device=device).",
-        ),
+        ("torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
+        ("torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
+        ("torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)", ".zeros(8, 2, device=device)."),
     ],
 )
 def test_one_hot_rows_are_made_where_their_index_is(rows: str, becomes: str) -> None:
-    text = script("pass").replace(
-        "    optimizer.zero_grad()\n", f"    t = {rows}\n    optimizer.zero_grad()\n"
-    )
+    text = script("pass").replace("optimizer.zero_grad()\n", f"t = {rows}\n    optimizer.zero_grad()\n")
     assert becomes in converted(text)
 
 

@@ -1,7 +1,5 @@
 """What a training loop looks up by the number of its batch: each process has other numbers than the original's steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

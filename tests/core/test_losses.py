@@ -1,7 +1,5 @@
 """What the code says of a loss: a sum over rows, wherever it is computed, is added over the processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes
@@ -46,9 +44,7 @@ SUMS = {
     "in a module": script(),
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
     "by a loss function": script("None", 'F.mse_loss(out, y, reduction="sum")'),
-    "by a word that a call leaves to a default": NAMED.replace(
-        "made(out, y)", "made(out, y)\n        loss = loss"
-    ),
+    "by a word left to a default": NAMED.replace("made(out, y)", "made(out, y)\n        loss = loss"),
     "by a loss object that is moved": script().replace('Criterion().to("cpu")', MOVED),
     "by a loss object that is bound again where it is moved": script().replace(
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'

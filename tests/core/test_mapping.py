@@ -1,7 +1,5 @@
 """Scripts that distribute themselves are mapped where they stand; what they decide by themselves stays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -203,9 +201,7 @@ def test_accelerate_takes_no_script_that_a_library_trains() -> None:
 
 
 def test_without_a_wrapper_nothing_averages_what_a_library_trains() -> None:
-    alone = HIDDEN.replace("    model = DDP(model, device_ids=[gpu])\n", "").replace(
-        "model.module.", "model."
-    )
+    alone = HIDDEN.replace("    model = DDP(model, device_ids=[gpu])\n", "").replace(".module.", ".")
     assert [one.rule for one in conversion(alone).findings if one.severity.value == "refused"] == ["CT202"]
 
 
@@ -232,9 +228,7 @@ def test_what_the_spawned_processes_write_is_their_own() -> None:
     after = converted(worker)
     assert '        os.makedirs("run")\n    with open("run/options.txt", "w") as file:' in after
     assert '    print("starting")\n' in after
-    both = worker.replace(BEFORE, "    note(args)\n").replace(
-        "    mp.spawn(", "    note(args)\n    mp.spawn("
-    )
+    both = worker.replace(BEFORE, "    note(args)\n").replace("mp.spawn(", "note(args)\n    mp.spawn(")
     shared = both.replace("def work(", f"def note(args):\n{BEFORE}\ndef work(", 1)
     assert '    print("starting")\n' in converted(shared)
 
@@ -294,16 +288,12 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
     assert "    if 'RANK' in os.environ:\n        model = accelerator.prepare(model)" in after
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_said"), [('config.device != "cpu"', True), ("config.distributed", False)]
-)
-def test_a_setting_that_named_the_cpu_is_said(asked: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("asked", "said"), [('config.device != "cpu"', True), ("config.distributed", False)])
+def test_a_setting_that_named_the_cpu_is_said(asked: str, said: bool) -> None:
     text = FLAGGED.format(asked="dist.is_initialized()").replace(
         "options = parser.parse_args()", "import config"
     )
     text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
     made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
-    text = text.replace("def main", made).replace(
-        "    rows, sampler", f"    pinned = {asked}\n    rows, sampler"
-    )
-    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is is_said
+    text = text.replace("def main", made).replace("rows, sampler", f"pinned = {asked}\n    rows, sampler")
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is said

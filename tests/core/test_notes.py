@@ -1,7 +1,5 @@
 """What the report says: places by file, and no import that nothing uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,9 +24,7 @@ def loss_of(out, y):
 """
 
 
-@pytest.mark.parametrize(
-    ("again", "said"), [("", "also line 5)"), ("    print('seen')\n", "also lines 5, 6)")]
-)
+@pytest.mark.parametrize(("again", "said"), [("", "also line 5)"), ("    print('a')\n", "also lines 5, 6)")])
 def test_further_lines_of_a_note_are_those_of_the_file(again: str, said: str, tmp_path: Path) -> None:
     shown = SHOWN.replace("    return", f"{again}    return")
     trains = TRAINS.replace("import shown", "import other, shown\n\nprint(other.__name__)")
@@ -143,9 +139,7 @@ for epoch in range(3):
 def test_one_process_shows_the_pictures_that_one_process_writes() -> None:
     log = 'wandb.log({"sample": wandb.Image("sample.jpg")}, step=epoch)'
     after = converted(SAMPLES.format(log=log))
-    assert (
-        f'    if accelerator.is_main_process:\n        keep(picture, "sample.jpg")\n        {log}\n' in after
-    )
+    assert f'if accelerator.is_main_process:\n        keep(picture, "sample.jpg")\n        {log}\n' in after
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Numbers of training: added, averaged, merged, or left to the main process; those that meet, together."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import replace
@@ -250,9 +248,7 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     """`merge` adds for the loader that is dealt, and leaves what comes from the other as it is."""
     merged = "total, right = accelerator.merge(loader, total, right)"
     dealt = 'loader = accelerator.prepare(loaders[phase]) if phase == "train" else loaders[phase]'
-    check(
-        Trap("phases", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole")
-    )
+    check(Trap("", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole"))
 
 
 PARTS = """
@@ -280,9 +276,7 @@ print(total / {divisor})
         ("total = 0.5 * total", "batches", ""),
     ],
 )
-def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
-    between: str, divisor: str, kind: str
-) -> None:
+def test_a_sum_over_several_loops_is_made_global_behind_all(between: str, divisor: str, kind: str) -> None:
     done = converted(Trap("parts", PARTS.format(between=between, divisor=divisor)).text)
     assert "for part in parts:\n    for x, y in accelerator.prepare(DataLoader(part)):" in done.text
     assert ("\ntotal = accelerator.reduce(" in done.text) is bool(kind)
@@ -292,12 +286,7 @@ def test_a_sum_over_several_loops_is_made_global_behind_all_of_them(
 
 @pytest.mark.parametrize(
     ("read", "other"),
-    [
-        ('log.columns["val"]', True),
-        ('self.totals["val"]', False),
-        ('totals["val"]', False),
-        ("log.best[0]", False),
-    ],
+    [('log.columns["a"]', True), ('self.totals["a"]', False), ('totals["a"]', False), ("log.best[0]", False)],
 )
 def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
     """The names of a log's columns were averaged, beside the numbers that the log was given."""

@@ -1,7 +1,5 @@
 """What is moved only where CUDA is, and nothing else places, is named."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

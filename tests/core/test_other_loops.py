@@ -1,8 +1,6 @@
 """A training whose batches come by `next`, through a generator expression, or in a function within: what it shows is said
 to be one process's own, and its backward is the accelerator's."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes

@@ -1,7 +1,5 @@
 """What one process does: prints, bars, files, folders, downloads; and what the author guards stays guarded."""
 
-from __future__ import annotations
-
 import pytest
 
 from .outputs import Output, check_output, outputs

@@ -1,7 +1,5 @@
 """Batches that the script puts together itself: whether each process draws its own, or all are at the same place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A module with a `cuda()` of its own moves more than its parameters, and is still asked to."""
 
-from __future__ import annotations
-
 from .converting import converted, once_more
 
 SCRIPT = """<torch>
@@ -49,9 +47,7 @@ OWN = """
 
 def test_its_own_method_is_called_where_there_is_a_gpu() -> None:
     after = converted(SCRIPT.format(own=OWN))
-    assert (
-        'model = model.cuda() if accelerator.device.type == "cuda" else model.to(accelerator.device)' in after
-    )
+    assert 'model.cuda() if accelerator.device.type == "cuda" else model.to(accelerator.device)' in after
     assert 'self.memory.cuda() if PartialState().device.type == "cuda" else self.memory.to(' in after
     assert "super().to(PartialState().device)" in after, "what the method calls works anywhere"
     assert "self.start = self.start.to(PartialState().device)" in after

@@ -1,7 +1,5 @@
 """Loops over the numbers of rows, in an order of their own, that take a step every so many of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Scripts whose ways multiply are planned in time: each function and each value is asked once."""
 
-from __future__ import annotations
-
 from .converting import conversion, converted
 
 

@@ -1,7 +1,5 @@
 """Where what trains is prepared: in the scope that binds it, once, jointly where one place can."""
 
-from __future__ import annotations
-
 from textwrap import indent
 
 import pytest
@@ -20,58 +18,43 @@ for x, y in loader:
 FIT = "def train(model, loader, optimizer):\n" + indent(LOOP, "    ")
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 
-TRAPS = [
-    Trap(
-        "a function that is given another optimizer at each call",
-        FIT
-        + """
+PER_FOLD = indent(MADE.replace("loader = DataLoader(data)\n", "") + LOOP, "    ")
+REPLICATED = filled(MADE).replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1)
+
+TRAPS = cases(f"""
+== a function that is given another optimizer at each call
+{FIT}
 model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
 head = torch.optim.SGD(model[1].parameters(), lr=0.1)
 whole = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data)
 train(model, loader, head)
 train(model, loader, whole)
-""",
-        (
-            "for x, y in loader:",
-            "model, head, whole, loader = accelerator.prepare(model, head, whole, loader)",
-            "train(model, loader, head)",
-        ),
-    ),
-    Trap(
-        "a variable that is bound anew between two calls",
-        f"""{FIT}{MADE}train(model, loader, optimizer)
+-> for x, y in loader:
+-> model, head, whole, loader = accelerator.prepare(model, head, whole, loader)
+-> train(model, loader, head)
+== a variable that is bound anew between two calls
+{FIT}{MADE}train(model, loader, optimizer)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 train(model, loader, optimizer)
-""",
-        (
-            PREPARED,
-            "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
-            "optimizer = accelerator.prepare(optimizer)",
-            "train(model, loader, optimizer)",
-        ),
-    ),
-    Trap(
-        "two calls in two branches",
-        f"{FIT}{MADE}if quick:\n    train(model, loader, optimizer)\nelse:\n    for turn in range(3):\n"
-        "        train(model, loader, optimizer)\n",
-        (PREPARED, "if quick:"),
-    ),
-    Trap(
-        "two calls in one branch",
-        f"{FIT}{MADE}if quick:\n    train(model, loader, optimizer)\n    train(model, loader, optimizer)\n",
-        ("if quick:", PREPARED),
-    ),
-    Trap(
-        "a loader that is bound anew between two calls",
-        f"""{FIT}{MADE}train(model, loader, optimizer)
-loader = DataLoader(others)
-train(model, loader, optimizer)
-""",
-        ("loader = accelerator.prepare(loader)", "for x, y in loader:", "train(model, loader, optimizer)"),
-        ("= DataLoader(others)\nloader =", PREPARED),
-    ),
-    *cases("""
+-> {PREPARED}
+-> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+-> optimizer = accelerator.prepare(optimizer)
+-> train(model, loader, optimizer)
+== two calls in two branches
+{FIT}{MADE}if quick:
+    train(model, loader, optimizer)
+else:
+    for turn in range(3):
+        train(model, loader, optimizer)
+-> {PREPARED}
+-> if quick:
+== two calls in one branch
+{FIT}{MADE}if quick:
+    train(model, loader, optimizer)
+    train(model, loader, optimizer)
+-> if quick:
+-> {PREPARED}
 == an attribute that __init__ leaves to the script to bind
 class Learner(nn.Linear):
     def __init__(self):
@@ -88,54 +71,38 @@ for x, y in DataLoader(data):
 -> def learn(self, x, y):
 -> self.optimizer = accelerator.prepare(self.optimizer)
 -> self.optimizer.zero_grad()
-"""),
-    Trap(
-        "a loader that is a parameter, from a factory",
-        f'from factory import make\n{FIT}model, optimizer = make("model")\ntrain(model, make("loader"), optimizer)\n',
-        (
-            "loader = accelerator.prepare(loader)",
-            "for x, y in loader:",
-            "optimizer = accelerator.prepare(optimizer)",
-        ),
-    ),
-    Trap(
-        "a loader that an evaluation reads too stays as it is",
-        f"{MADE}{LOOP}for x, y in loader:\n    show(model(x))\n",
-        ("for x, y in accelerator.prepare(loader):", "for x, y in loader:"),
-        ("loader = accelerator",),
-    ),
-    Trap(
-        "parts of a model are prepared with the whole",
-        """
+== a loader that is a parameter, from a factory
+from factory import make
+{FIT}model, optimizer = make("model")
+train(model, make("loader"), optimizer)
+-> loader = accelerator.prepare(loader)
+-> for x, y in loader:
+-> optimizer = accelerator.prepare(optimizer)
+== a loader that an evaluation reads too stays as it is
+{MADE}{LOOP}for x, y in loader:
+    show(model(x))
+-> for x, y in accelerator.prepare(loader):
+-> for x, y in loader:
+!! loader = accelerator
+== parts of a model are prepared with the whole
 body, head = nn.Linear(4, 4), nn.Linear(4, 2)
 net = nn.Sequential(body, head)
-optimizer = torch.optim.SGD([{"params": body.parameters()}, {"params": head.parameters()}], lr=0.1)
+optimizer = torch.optim.SGD([{{"params": body.parameters()}}, {{"params": head.parameters()}}], lr=0.1)
 loader = DataLoader(data)
 net.train()
-"""
-        + LOOP.replace("model", "net"),
-        ("net, optimizer, loader = accelerator.prepare(net, optimizer, loader)",),
-    ),
-    Trap(
-        "a model is prepared once, where DataParallel was",
-        "def main():\n"
-        + indent(
-            filled(MADE).replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1) + LOOP,
-            "    ",
-        )
-        + "main()\n",
-        (
-            "model = accelerator.prepare(model).to(accelerator.device)",
-            "optimizer, loader = accelerator.prepare(optimizer, loader)",
-        ),
-    ),
-    Trap(
-        "a model that the loop makes anew is another one",
-        "loader = DataLoader(data)\nfor fold in range(3):\n"
-        + indent(MADE.replace("loader = DataLoader(data)\n", "") + LOOP, "    "),
-        ("model, optimizer = accelerator.prepare(model, optimizer)",),
-    ),
-    *cases("""
+{LOOP.replace("model", "net")}
+-> net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+== a model is prepared once, where DataParallel was
+def main():
+{indent(REPLICATED + LOOP, "    ")}
+main()
+-> model = accelerator.prepare(model).to(accelerator.device)
+-> optimizer, loader = accelerator.prepare(optimizer, loader)
+== a model that the loop makes anew is another one
+loader = DataLoader(data)
+for fold in range(3):
+{PER_FOLD}
+-> model, optimizer = accelerator.prepare(model, optimizer)
 == an optimizer that an object is given in each step
 class Stepper:
     def __call__(self, loss, optimizer):
@@ -170,7 +137,7 @@ def step(state, x, y):
 def main():
     model = nn.Linear(4, 2)
     loader = DataLoader(data)
-    state = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    state = {{"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}}
     for x, y in loader:
         step(state, x, y)
 
@@ -179,22 +146,26 @@ main()
 -> loss.backward()
 -> accelerator.prepare(state['optimizer'])
 -> for x, y in loader:
-"""),
-    Trap(
-        "an optimizer that is made anew for each call",
-        FIT
-        + """
+== an optimizer that is made anew for each call
+{FIT}
 model = nn.Linear(4, 2)
 for epoch in range(3):
     train(model, DataLoader(data), torch.optim.SGD(model.parameters(), lr=0.1))
+-> def train(model, loader, optimizer):
+-> optimizer, loader = accelerator.prepare(optimizer, loader)
+-> for epoch in range(3):
+""")
+TRAPS.append(
+    Trap(
+        "a loader that is bound anew between two calls",
+        f"""{FIT}{MADE}train(model, loader, optimizer)
+loader = DataLoader(others)
+train(model, loader, optimizer)
 """,
-        (
-            "def train(model, loader, optimizer):",
-            "optimizer, loader = accelerator.prepare(optimizer, loader)",
-            "for epoch in range(3):",
-        ),
-    ),
-]
+        ("loader = accelerator.prepare(loader)", "for x, y in loader:", "train(model, loader, optimizer)"),
+        ("= DataLoader(others)\nloader =", PREPARED),
+    )
+)
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)

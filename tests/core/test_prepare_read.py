@@ -1,7 +1,5 @@
 """Loaders that the script looks at, or whose batches it counts, before it trains with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from .support import Trap, check

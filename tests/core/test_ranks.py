@@ -1,7 +1,5 @@
 """What numbers the processes of a script that distributes itself: the launcher's numbers, or the author's own branch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Nothing is edited that the entry script's training does not reach, whatever its name is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -80,9 +78,7 @@ class Named(Other):
     ],
     ids=["nothing names it", "named", "looked up", "of one of several modules"],
 )
-def test_the_methods_of_a_class_are_reached_where_something_names_it(
-    more: str, left: list[str], tmp_path: Path
-) -> None:
+def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[str], tmp_path: Path) -> None:
     convert(write(tmp_path, entry=ENTRY.format(imports="import other", more=more), other=CLASSES), "entry")
     after = (tmp_path / "other.py").read_text()
     assert [one for one in ("Linear(1, 1).cuda()", "self.net.cuda()") if one in after] == left
@@ -153,9 +149,7 @@ BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\
         ("training.score('train (best)|score')", True),
     ],
 )
-def test_a_text_names_a_function_where_its_file_is_asked_for_names(
-    more: str, is_left: bool, tmp_path: Path
-) -> None:
+def test_a_text_names_a_function_of_a_file_asked_for_names(more: str, is_left: bool, tmp_path: Path) -> None:
     convert(write(tmp_path, training=BESIDE, entry=f"import training\n{more}\n"), "entry")
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
 
@@ -198,9 +192,7 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         ("ex = Experiment()", "@ex.main", "print(ex)", False),
     ],
 )
-def test_a_command_of_a_group_is_reached_by_the_group(
-    group: str, command: str, start: str, trains: bool
-) -> None:
+def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: str, trains: bool) -> None:
     after = converted(COMMANDS.format(group=group, command=command, start=start))
     assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains
     assert ("accelerator.backward(" in after) is trains

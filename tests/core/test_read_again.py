@@ -1,7 +1,5 @@
 """Files and folders that one process writes and all read again, also under a path that differs by process."""
 
-from __future__ import annotations
-
 import pytest
 
 from .outputs import Output, check_output, outputs

@@ -1,7 +1,5 @@
 """A name that stands for one optimizer after another: each is prepared with its own model."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted

@@ -1,7 +1,5 @@
 """What is known to be wrong is refused, with its line; another framework's script is left alone; the rest is converted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -79,14 +77,10 @@ WORKERS = script(
 )
 
 
-@pytest.mark.parametrize(
-    ("join", "is_refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)]
-)
-def test_processes_that_the_script_starts_itself_join_no_group_of_the_launcher(
-    join: str, is_refused: bool
-) -> None:
+@pytest.mark.parametrize(("join", "refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)])
+def test_processes_that_a_script_starts_join_no_group_of_the_launcher(join: str, refused: bool) -> None:
     found = conversion(WORKERS.replace("{join}", join)).findings
-    assert any(one.severity is Severity.REFUSED for one in found) is is_refused
+    assert any(one.severity is Severity.REFUSED for one in found) is refused
 
 
 PLAYS = """import torch

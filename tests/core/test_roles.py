@@ -1,7 +1,5 @@
 """What trains, by use: optimizers, and the data of the training loop, wherever they were made."""
 
-from __future__ import annotations
-
 import pytest
 
 from .support import Trap, cases, check, converted

@@ -1,7 +1,5 @@
 """Schedules of learning rates reach their end with the training, on any number of processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -158,9 +156,7 @@ for i, (x, y) in enumerate(loader):
         ("done = 100 * rows + i; rate *= done / 100", "rate *= done / 100"),
     ],
 )
-def test_a_rate_that_counts_rows_counts_those_of_all_and_one_that_counts_steps_stays(
-    counts: str, expected: str
-) -> None:
+def test_a_rate_counts_the_rows_of_all_and_its_own_steps(counts: str, expected: str) -> None:
     text = converted(Trap("", RATES.format(counts=counts)).text)
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
 
@@ -391,15 +387,11 @@ Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimize
 """
 
 
-@pytest.mark.parametrize(("where", "is_prepared"), [("behind", False), ("in_epoch", True)])
-def test_a_schedule_in_a_class_is_prepared_where_it_moves_with_each_batch(
-    where: str, is_prepared: bool
-) -> None:
+@pytest.mark.parametrize(("where", "moves"), [("behind", False), ("in_epoch", True)])
+def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: str, moves: bool) -> None:
     places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
     text = Trap("", PER_EPOCH.format(**places)).text
-    assert (
-        "self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")
-    ) is is_prepared
+    assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves
 
 
 MEASURED = """<torch>
@@ -437,9 +429,7 @@ def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behi
 
 @pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
 def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, above: bool) -> None:
-    text = MEASURED.format(lines="pass", part="1", behind=f"print({test})").replace(
-        "    print", "        print"
-    )
+    text = MEASURED.format(lines="pass", part="1", behind=f"    print({test})")
     text = text.replace("start, total = 0, 0", "pass").replace("print(len(loader), [loader])\n", "")
     after = converted(text.replace("for epoch in", "total = len(loader)\nfor epoch in"))
     assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
@@ -460,9 +450,7 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
     text = MEASURED.format(lines=lines, part=part, behind="pass").replace(
         "DataLoader([], 8)", "[DataLoader([], 8), 1]"
     )
-    assert (
-        "len(accelerator.prepare(loader[0]))" in converted(text.replace("(loader)", "(loader[0])"))
-    ) is own
+    assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own
 
 
 MADE_LONG = """

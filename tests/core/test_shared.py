@@ -1,7 +1,5 @@
 """Scripts that share a trainer, a model and a helper: one of them is converted, and both train as before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -89,9 +87,7 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     zero, one = train(folder, second, 2)
     assert zero == one and list(zero) == list(before[1])
     text = (folder / f"{second}.py").read_text()
-    assert "accelerator = Accelerator()" in text and ".is_main_process" in text, (
-        "its own part is converted too"
-    )
+    assert "accelerator = Accelerator()" in text and ".is_main_process" in text, "its own part is converted"
 
 
 def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
@@ -142,9 +138,7 @@ def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -
     ("shares", "moved"),
     [(True, "zeros.to(PartialState().device.type)"), (False, "zeros.to(PartialState().device)")],
 )
-def test_a_network_that_another_script_may_replicate_follows_the_current_gpu(
-    shares: bool, moved: str, tmp_path: Path
-) -> None:
+def test_a_network_to_be_replicated_follows_the_current_gpu(shares: bool, moved: str, tmp_path: Path) -> None:
     """DataParallel runs a replica with its own GPU as the current one."""
     net = NET.replace(
         "return self.line(x)", "zeros = torch.zeros(len(x), 1)\n        return zeros.cuda() + self.line(x)"
@@ -186,9 +180,7 @@ GIVEN_DEVICE = {
 
 
 @pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
-def test_a_class_of_another_file_keeps_the_device_that_it_is_given(
-    given: str, stays: bool, tmp_path: Path
-) -> None:
+def test_a_class_of_another_file_keeps_the_device_it_got(given: str, stays: bool, tmp_path: Path) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
     files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
     convert(write(tmp_path, **files), "train")

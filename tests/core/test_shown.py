@@ -1,7 +1,5 @@
 """A printed loss is that of the whole batch, where every process comes to the print."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
@@ -100,9 +98,7 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
         ("    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
     ],
 )
-def test_a_loss_that_is_printed_behind_the_loop_is_that_of_the_whole_batch(
-    behind: str, is_reduced: bool
-) -> None:
+def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, is_reduced: bool) -> None:
     text = SCRIPT.format(shown="pass") + behind + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
 

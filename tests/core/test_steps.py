@@ -1,7 +1,5 @@
 """What a step of the training tests, draws, adds up or counts: each script keeps what is its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes

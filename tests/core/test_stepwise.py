@@ -1,7 +1,5 @@
 """Trainings that take batches by `next`, and whose steps, or whose trainer, are functions of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes

@@ -1,7 +1,5 @@
 """Loops that take a number of batches by `next`: they end with those of their process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -27,7 +25,7 @@ for epoch in range(2):
 
 
 @pytest.mark.parametrize(
-    ("number", "how", "take", "is_bounded"),
+    ("number", "how", "take", "bounded"),
     [
         ("len(rows) // 2", ", shuffle=True", "x, = next(batches)", True),
         ("len(loader)", ", shuffle=True", "x, = next(batches)", False),
@@ -35,12 +33,10 @@ for epoch in range(2):
         ("len(rows) // 2", ", shuffle=True", "x, = next(batches, [rows])", False),
     ],
 )
-def test_a_number_of_batches_is_that_of_one_process(
-    number: str, how: str, take: str, is_bounded: bool
-) -> None:
+def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take: str, bounded: bool) -> None:
     after = converted(TAKEN.format(number=number, how=how, take=take))
     assert "loader = accelerator.prepare(" in after
-    assert ("range(min(number, len(loader)))" in after) is is_bounded
+    assert ("range(min(number, len(loader)))" in after) is bounded
 
 
 def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """An attribute whose iterator `__init__` makes: it is prepared behind what binds it, and there alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -55,10 +53,8 @@ def test_it_is_prepared_behind_what_binds_it(tmp_path: Path) -> None:
 
 
 def test_what_another_method_binds_too_is_prepared_there_as_well() -> None:
-    rebinds = (
-        "    def batch(self):\n        if self.steps == 2:\n            self.loader, _ = make_loader(4)\n"
-    )
-    after = converted(SCRIPT.replace("    def batch(self):\n", rebinds))
+    again = "    def batch(self):\n        if self.steps == 2:\n            self.loader, _ = make_loader(4)\n"
+    after = converted(SCRIPT.replace("    def batch(self):\n", again))
     assert after.count("accelerator.prepare(self.loader)") == 2
 
 
@@ -105,8 +101,6 @@ LENGTH = "\n    def __len__(self):\n        return len(self.loader)"
         (LENGTH, "print(found)", []),  # it shows a batch, and the training reads something else
     ],
 )
-def test_a_function_that_writes_a_batch_into_what_it_is_given(
-    length: str, fills: str, made: list[str]
-) -> None:
+def test_a_function_that_writes_a_batch_into_what_it_got(length: str, fills: str, made: list[str]) -> None:
     after = converted(FILLED.format(length=length, fills=fills))
     assert [line.strip() for line in after.splitlines() if "prepare(" in line and "model" not in line] == made

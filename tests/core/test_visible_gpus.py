@@ -1,7 +1,5 @@
 """The GPUs that a script makes visible, before the accelerator takes one."""
 
-from __future__ import annotations
-
 import pytest
 
 from .converting import converted, notes, once_more

@@ -1,7 +1,5 @@
 """How long the processes of a group wait for each other, where the author says it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A flag by which data waits on the CPU is no choice of where to compute."""
 
-from __future__ import annotations
-
 from .converting import converted, notes
 
 WAITS = """import argparse

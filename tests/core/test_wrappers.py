@@ -1,7 +1,5 @@
 """A wrapper goes, unless the names that it gives to weights are used: then files fit as before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,8 +5,6 @@ precision is compared. To see the device, it is run until it first moves a modul
 with CUDA said to be there; nothing is put on a device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -48,10 +46,7 @@ def _says(answer: Callable[..., Any]) -> Callable[..., NoReturn]:
 def _parser(script: Path) -> ArgumentParser:
     """That of a script, as it is where it would read the command line."""
     asked = _says(lambda parser, *_: parser)
-    with (
-        patch.object(ArgumentParser, "parse_args", asked),
-        patch.object(ArgumentParser, "parse_known_args", asked),
-    ):
+    with patch.multiple(ArgumentParser, parse_args=asked, parse_known_args=asked):
         parser: ArgumentParser = _run(script, [])
         return parser
 
@@ -77,8 +72,7 @@ def _device(script: Path, arguments: list[str]) -> str | None:
     with contextlib.ExitStack() as stack:
 
         def put(owner: Any, **answers: Callable[..., Any]) -> None:
-            for name, answer in answers.items():
-                stack.enter_context(patch.object(owner, name, answer))
+            stack.enter_context(patch.multiple(owner, **answers))
 
         put(torch.cuda, is_available=lambda: True, device_count=lambda: 1, current_device=lambda: 0)
         put(torch.cuda, set_device=lambda _: None, manual_seed_all=lambda _: None)
@@ -114,9 +108,7 @@ def differences(before: Path, after: Path) -> list[str]:
     parser, converted = _parser(before), _parser(after)
     old = _options(parser)
     there = {tuple(one.option_strings): one for one in _options(converted)}
-    found = [
-        f"{one} became {new}" for one in old if not _same(one, new := there.get(tuple(one.option_strings)))
-    ]
+    found = [f"{x} became {new}" for x in old if not _same(x, new := there.get(tuple(x.option_strings)))]
     choices = _choices(old)
     for chosen in (*choices, *_other_lines(old)):
         was, became = (_parsed(one, chosen) for one in (parser, converted))

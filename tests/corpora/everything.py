@@ -6,8 +6,6 @@ a crash, a result that does not parse, a lost comment, a change in a file withou
 something.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

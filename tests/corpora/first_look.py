@@ -7,8 +7,6 @@ FOLDER holds checkouts, one folder each (`owner+name`), and is only read. FILE n
 the files and lines that it changes and its notes. Each script is planned on a copy of its checkout, within a time limit.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json
@@ -59,9 +57,7 @@ def look(checkout: Path, script: str, timeout: float, diffs: Path | None) -> Loo
         # timeout(1) ends with the command whatever that has started. The tree's `ast.py` is not Python's.
         limited = ["timeout", "--signal=KILL", str(timeout), *command]
         env = os.environ | {"PYTHONUTF8": "1", "PYTHONSAFEPATH": "1"}
-        done = subprocess.run(
-            limited, cwd=tree, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
+        done = subprocess.run(limited, cwd=tree, env=env, stdin=subprocess.DEVNULL, capture_output=True)
         found.seconds = round(time.monotonic() - started, 2)
         try:
             report = json.loads(done.stdout)
@@ -137,15 +133,11 @@ def main(arguments: list[str]) -> int:
     folder = options.folder.resolve()
     text = options.entries.read_text()
     if options.entries.suffix == ".json":
-        text = "\n".join(
-            f"{one['repo'].replace('/', '+')}/{one['script']}" for one in json.loads(text)["scripts"]
-        )
+        text = "\n".join(f"{x['repo'].replace('/', '+')}/{x['script']}" for x in json.loads(text)["scripts"])
     lines = (line.split("#")[0].strip() for line in text.splitlines())
     wanted = [line.partition("/") for line in lines if "/" in line]
     with ThreadPoolExecutor(options.processes) as pool:
-        looks = list(
-            pool.map(lambda one: look(folder / one[0], one[2], options.timeout, options.diffs), wanted)
-        )
+        looks = list(pool.map(lambda at: look(folder / at[0], at[2], options.timeout, options.diffs), wanted))
     print(json.dumps({"scripts": [asdict(one) for one in looks], "summary": summary(looks)}, indent=1))
     return 0
 

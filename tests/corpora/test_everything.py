@@ -1,7 +1,5 @@
 """The short form of `python -m tests.corpora.everything`: the same files of every kind on every run."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

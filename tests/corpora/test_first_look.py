@@ -1,7 +1,5 @@
 """The command that plans scripts at first look, on a few trees of the kinds that it must survive."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -27,9 +25,7 @@ main()
 NET = "import torch\n\ndef build():\n    return torch.nn.Linear(4, 1)\n"
 
 
-def test_the_command_measures_whatever_is_in_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_what_is_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, entries, diffs = tmp_path / "first", tmp_path / "entries", tmp_path / "diffs"
     files = {
         "one+plain/train.py": TRAIN,

@@ -1,7 +1,5 @@
 """The public scripts that are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

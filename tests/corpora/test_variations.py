@@ -1,7 +1,5 @@
 """Variations: each transformation keeps what a script computes, and a seed draws the same cases again."""
 
-from __future__ import annotations
-
 from itertools import islice
 from random import Random
 

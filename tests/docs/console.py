@@ -9,8 +9,6 @@ All blocks of a page run in one folder, from top to bottom. A line `...` stands 
 text; times, rates and hashes are compared by their form.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The page of first looks: a table that can be read by a program, newest first, with a section for each row."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

@@ -1,7 +1,5 @@
 """The page of limits names every script that is refused, and each of them is."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.core import refusals
 from crosstrain_migrate.core.conversion import convert

@@ -1,7 +1,5 @@
 """What README and the documentation show is what a reader gets."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the documentation gives to copy into other programs' files: a hook, an editor's task, a configuration."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """`python -m tests.docs.update PAGE...` runs a page's commands and writes what came: where the page shows something else
 all of it, elsewhere the numbers."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two machines on this one: network namespaces, joined by a virtual cable. They share the disk."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

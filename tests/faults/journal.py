@@ -1,7 +1,5 @@
 """What the journals of a training say: which batches made the weights, however often it was started again."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -41,9 +39,7 @@ def steps_written(folder: Path) -> int:
 
 def last_saved(folder: Path) -> int:
     """The number of the newest checkpoint that `save_state` has returned for; -1 before the first."""
-    saved = [
-        int(entry["saved"].removeprefix("checkpoint_")) for entry in entries(folder, 0) if "saved" in entry
-    ]
+    saved = [int(one["saved"].removeprefix("checkpoint_")) for one in entries(folder, 0) if "saved" in one]
     return saved[-1] if saved else -1
 
 

@@ -1,7 +1,5 @@
 """Where one round happens: its folder, the training that runs in it, and its disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

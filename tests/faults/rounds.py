@@ -5,8 +5,6 @@ A fault runs the training in a place, strikes, and returns whether it struck bef
 bit for bit, of the one that nothing happened to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import tempfile
@@ -139,9 +137,7 @@ BESIDE: dict[str, Fault] = {
 }
 FAULTS: dict[str, Fault] = {
     **BESIDE,
-    "disk_read_only": disk_fails(
-        lock, lambda place: place.mount("-o", "remount,rw"), "Read-only file system"
-    ),
+    "disk_read_only": disk_fails(lock, lambda at: at.mount("-o", "remount,rw"), "Read-only file system"),
     "restarted_after_kills": restarted_after_kills,
     **{f"{name}_in_background": in_background(fault) for name, fault in BESIDE.items()},
     "other_killed_while_saving_in_background": in_background(killed_while_saving(1)),

@@ -1,7 +1,5 @@
 """One round of every fault, always the same; with CROSSTRAIN_FAULTS as many new ones of each as it says (`make faults`)."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A training over two machines, one of which fails, or whose link is cut: it ends or goes on, and goes on exactly."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Run as a script by `crosstrain launch`, or as a function by `tests.support.ranks
 its journal for every batch, each with one write, so that a kill leaves whole lines.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

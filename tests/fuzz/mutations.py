@@ -1,7 +1,5 @@
 """Golden scripts with a few lines changed, and what must hold of any script whatever."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable

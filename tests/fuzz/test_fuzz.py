@@ -1,7 +1,5 @@
 """Mutated golden scripts break no oracle: the same few on every run, or with CROSSTRAIN_FUZZ as many new ones as it says."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import HealthCheck, Phase, given, settings

@@ -1,7 +1,5 @@
 """The golden corpus: where each case is, and what its run.toml says."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`make golden`: writes after.py and report.json of every case anew. The review is the git diff."""
 
-from __future__ import annotations
-
 from tests.golden.cases import cases
 from tests.golden.trees import regenerate, trees
 

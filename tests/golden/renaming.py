@@ -5,8 +5,6 @@ and keywords of other people's objects, not names that a string or a keyword of 
 Equal lengths keep every column, and so every decision about long lines, where it was.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import keyword

@@ -1,7 +1,5 @@
 """A migrated script leaves the files that the original left, written by one process, and plain PyTorch loads them."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Every golden case: migrated as its after.py says, a second migration plans nothing, and both train the same."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options

@@ -1,7 +1,5 @@
 """Decisions come from what values are, never from what they are called."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Every golden project of several files: migrated as its after/ says, once and for all, and it trains the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -36,7 +34,5 @@ def test_migrates_as_reviewed(tree: Tree, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tree", trees(), ids=lambda tree: tree.name)
 def test_trains_the_same(tree: Tree) -> None:
     script = tree.before / tree.entry
-    report = verify(
-        script, script, args=tree.case.args, folder=tree.before, overlay=tree.after, timeout=300, steps=None
-    )
+    report = verify(script, script, args=tree.case.args, folder=tree.before, overlay=tree.after, timeout=300)
     assert [run.verdict.value for run in report.runs] == ["identical", tree.case.two_processes], report

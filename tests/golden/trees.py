@@ -1,7 +1,5 @@
 """Golden cases of several files: before/ is a small project, after/ what `migrate before/` makes of it."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from dataclasses import dataclass

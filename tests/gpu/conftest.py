@@ -1,7 +1,5 @@
 """The device that the tests of this folder run on."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

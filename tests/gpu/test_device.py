@@ -1,7 +1,5 @@
 """One device: training, precision, checkpoints, and two processes that share it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A training on a device, as functions that other processes can run too."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Exit codes: 0 everything passed; 1 something failed, which the report names; 2 a
 mix with the CPU's: golden cases and tests on one process there, and the rest on the CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

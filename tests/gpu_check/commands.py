@@ -1,7 +1,5 @@
 """Running scripts in processes of their own, and what the sections share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -60,9 +58,7 @@ def run(
     path = [*SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(path), "CROSSTRAIN_QUIET": "1"} | dict(variables or {})
     try:
-        done = subprocess.run(
-            command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit, check=False
-        )
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return Done(-1, "", f"no end after {limit:.0f} s")
     return Done(done.returncode, done.stdout, done.stderr)

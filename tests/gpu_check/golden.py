@@ -4,8 +4,6 @@ In a process of its own, which forks for each run and so must not touch the devi
 device where there is none, one process runs each script; the original, fp16 and two processes need torch's own devices.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

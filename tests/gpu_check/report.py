@@ -1,7 +1,5 @@
 """The report: one Markdown file, written anew after each section, so that a check that is stopped has told what it did."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of the check. Each runs by itself and returns what the report says of it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

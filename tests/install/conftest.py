@@ -1,7 +1,5 @@
 """A fresh virtual environment with the wheel in it, and nothing else of this checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -28,9 +26,7 @@ class Installed:
         environment = {name: value for name, value in os.environ.items() if name not in OURS} | variables
         environment["PATH"] = f"{self.binaries}{os.pathsep}{os.environ['PATH']}"
         place = [str(self.binaries / command[0]), *command[1:]]
-        return subprocess.run(
-            place, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=1800
-        )
+        return subprocess.run(place, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1800)
 
     def pip_install(self, *what: str, cwd: Path) -> None:
         done = self.run("pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), *what, cwd=cwd)

@@ -1,7 +1,5 @@
 """From the wheel to a verified run of two processes, and what the command says on the way."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

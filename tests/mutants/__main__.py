@@ -5,8 +5,6 @@ option, a mistake whose text is no longer found once, or tests that do not run. 
 left out, and named at the end. CROSSTRAIN_TEST_ALL=1 runs the long suite in place of the short one.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -26,13 +24,9 @@ NOTHING = "nothing"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="ids of mistakes, or rooms [all]"
-    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="mistakes, or rooms [all]")
     parser.add_argument("--near", action="store_true", help="run the near tests only")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="of the short suite [%(default)s]"
-    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="short suite [%(default)s]")
     parser.add_argument("--output", type=Path, default=REPORT, help="the table [%(default)s]")
     options = parser.parse_args(arguments)
     try:

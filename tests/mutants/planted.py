@@ -1,7 +1,5 @@
 """The table of planted mistakes, in `table/*.toml`: each is one that a tired engineer could make and a user would notice."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,9 +39,7 @@ class Planted:
     def applied(self, source: str) -> str:
         """The source with the mistake; raises `Stale` where its text does not stand there once."""
         if (times := source.count(self.text)) != 1:
-            raise Stale(
-                f"{self.id}: its text stands {times} times in {self.file}: bring the table up to date"
-            )
+            raise Stale(f"{self.id}: its text is {times} times in {self.file}: bring the table up to date")
         return source.replace(self.text, self.wrong)
 
 

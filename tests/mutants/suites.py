@@ -1,7 +1,5 @@
 """Which test notices a planted mistake: those near it first, then the short suite."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -69,11 +67,8 @@ def first_failure(tree: Tree, arguments: Sequence[str]) -> str:
         with contextlib.suppress(ProcessLookupError):  # what the tests have left running, too
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if process.returncode in (
-        pytest.ExitCode.OK,
-        pytest.ExitCode.NO_TESTS_COLLECTED,
-    ):  # all near tests may be slow
-        return ""
+    if process.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return ""  # all near tests may be slow
     if found := _FAILED.search(output):
         return found[1]
     raise BrokenTests(f"pytest {' '.join(arguments)} ended with code {process.returncode}:\n{output[-2000:]}")

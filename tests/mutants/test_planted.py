@@ -1,7 +1,5 @@
 """The table of planted mistakes fits the code: each can be planted, and what is then wrong is its meaning alone."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 
@@ -21,9 +19,5 @@ def test_it_can_be_planted_and_the_file_still_parses(planted: Planted) -> None:
 
 def test_a_hundred_mistakes_over_all_rooms() -> None:
     assert len({one.id for one in TABLE}) == len(TABLE) == 100
-    packages = Counter("/".join(one.file.split("/")[:2]) for one in TABLE)
-    assert packages == {
-        "migrate/crosstrain_migrate": 51,
-        "runtime/crosstrain": 34,
-        "runtime/crosstrain_verify": 15,
-    }
+    packages = Counter(one.file.split("/")[1] for one in TABLE)
+    assert packages == {"crosstrain_migrate": 51, "crosstrain": 34, "crosstrain_verify": 15}

@@ -1,7 +1,5 @@
 """A copy of the repository in which mistakes are planted, one after another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Notebooks for tests, written as text: `# %%` begins a code cell, `# %% [markdown]` one of prose."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a notebook prepared in its own process trains on several all the same: a cell is run again, with more processes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Reading and writing: whatever is not migrated stays byte for byte, and IPython's own lines come back."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

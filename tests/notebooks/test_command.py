@@ -1,7 +1,5 @@
 """`migrate` on notebooks: every mode and every report."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

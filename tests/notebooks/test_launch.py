@@ -1,7 +1,5 @@
 """Which notebooks get functions and launches, and which train in the kernel because that could not be the same."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.results import Options
 
@@ -201,9 +199,7 @@ def test_is_launched(text: str, expected: dict[int, list[str]]) -> None:
     found = after(result)
     assert [(n, part) for n, parts in expected.items() for part in parts if part not in found[n]] == []
     for number, cell in found.items():
-        assert cell.count("accelerator = Accelerator()") <= 1 and cell.count("prepare_evaluation(") <= 1, (
-            number
-        )
+        assert cell.count(" = Accelerator()") <= 1 and cell.count("prepare_evaluation(") <= 1, number
     places = [read(text).place(change.line) for change in result.changes if change.rule == "CT801"]
     launching = [number for number, cell in found.items() if "notebook_launcher(" in cell]
     assert [place.partition(":")[0] for place in places] == [f"cell {number}" for number in launching]

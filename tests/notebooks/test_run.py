@@ -1,7 +1,5 @@
 """Migrated notebooks in a real kernel: what they print on one and on two processes is what the originals print."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -32,9 +30,7 @@ def on_two_processes(source: str) -> str:
     """Two processes share each batch, so that they compute what one does."""
     source = re.sub(r"(notebook_launcher\(.*)\)$", r"\1, num_processes=2)", source, flags=re.M)
     source = re.sub(r"(notebook_launcher\(\n(?:    .*\n)+)\)$", r"\1    num_processes=2)", source, flags=re.M)
-    return source.replace(
-        "    accelerator = Accelerator()", "    accelerator = Accelerator(split_batches=True)"
-    )
+    return source.replace(" Accelerator()", " Accelerator(split_batches=True)")
 
 
 def code(path: Path) -> list[str]:
@@ -74,9 +70,7 @@ def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) 
     (tmp_path / "steps.py").write_text(module)
     expected = told(executed(code(path), tmp_path))
     outcome = run(Request((path,), Options(), Mode.WRITE, cache=False), migrate_text)
-    assert [file.source.path.name for file in outcome.changed] == ["steps.py"] * bool(module) + [
-        "train.ipynb"
-    ]
+    assert [one.source.path.name for one in outcome.changed] == ["steps.py"] * bool(module) + ["train.ipynb"]
     nbformat.validate(json.loads(path.read_bytes()))
     alone = code(path)
     two = [on_two_processes(source) for source in alone]

@@ -1,7 +1,5 @@
 """One plain training script with places to fill."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize

@@ -1,7 +1,5 @@
 """Every example on a rule's page: the tool does with it what the page says."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.catalogue import Example, catalogue

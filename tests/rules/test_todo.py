@@ -1,7 +1,5 @@
 """All reasons of a refused script at once, and ``--todo``: what becomes of one."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

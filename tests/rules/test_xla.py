@@ -1,7 +1,5 @@
 """CT7: advice for XLA. Nothing is changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

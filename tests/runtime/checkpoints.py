@@ -1,7 +1,5 @@
 """A training so small that it is saved and loaded in no time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each rank must get, worked out the slow and obvious way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import chain, cycle, islice, product
 from typing import Any

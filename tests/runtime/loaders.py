@@ -1,7 +1,5 @@
 """Loaders of every kind, and what tells whether two of them do the same."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections import deque

@@ -1,7 +1,5 @@
 """A training of parameters that only its optimizer knows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small model with methods of its own, data for it, and whether two of it are the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """`save_state(blocking=False)`: what is saved is the moment of the call, and nothing is lost on the way to the disk."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

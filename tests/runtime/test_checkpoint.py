@@ -1,7 +1,5 @@
 """A training that was interrupted goes on as if it had not been; every checkpoint is whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Files of a checkpoint that are damaged, lost, or made to do harm."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

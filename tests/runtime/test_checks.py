@@ -1,7 +1,5 @@
 """The journal of checks: one line for each place and kind, with what came of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The backend: collectives over real processes, and the errors a wrong start gives."""
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile

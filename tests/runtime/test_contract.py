@@ -1,7 +1,5 @@
 """Rows of the contract's table whose behaviour no other test shows."""
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Decision 22: a loader that the script has sharded by a DistributedSampler keeps its order, and its counts are exact."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -4,8 +4,6 @@ Each program runs on plain loaders in one process, and on prepared ones in one a
 in the order of the data set, and the number drawn at the end must be the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

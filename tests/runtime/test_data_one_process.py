@@ -1,7 +1,5 @@
 """One process: a prepared loader is the user's own loader, bit for bit, plus the knowledge of where it stands."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections import namedtuple

@@ -1,7 +1,5 @@
 """What a batch is made of comes to the device, and stays what it is."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, UserDict
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -32,7 +30,7 @@ class Mover:
     def __init__(self) -> None:
         self.where = "host"
 
-    def to(self, device: torch.device) -> Mover:
+    def to(self, device: torch.device) -> "Mover":
         moved = Mover()
         moved.where = str(device)
         return moved

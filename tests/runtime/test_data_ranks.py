@@ -1,7 +1,5 @@
 """Map-style loaders over real processes: who gets what, who knows what, and what the peers get wrong."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A loader goes on where it was: skipping batches, saving and loading its position."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The arithmetic of sharding against a straight-line reference, over many more cases than processes could run."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

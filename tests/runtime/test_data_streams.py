@@ -1,7 +1,5 @@
 """Iterable data sets over real processes: dispatched by process 0, or sharded."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import namedtuple
@@ -165,7 +163,7 @@ class Shards(IterableDataset[int]):
     def num_shards(self) -> int:
         return len(self.shards)
 
-    def shard(self, num_shards: int, index: int) -> Shards:
+    def shard(self, num_shards: int, index: int) -> "Shards":
         return Shards(self.shards[index::num_shards])
 
     def __iter__(self) -> Iterator[int]:

@@ -1,7 +1,5 @@
 """DistributedDataParallel's options and members, and a backward pass that fails."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Batches that come from no DataLoader are dealt whole: every batch once, and as many steps on every process."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

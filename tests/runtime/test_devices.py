@@ -1,7 +1,5 @@
 """What a run does on devices, tried out where there are none: with patched calls and stand-ins."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -148,9 +146,7 @@ def test_a_partial_state_may_have_taken_the_first_device(four_gpus: list[int]) -
         Accelerator(device=3)
 
 
-def test_a_script_may_choose_its_gpu_when_the_run_has_started(
-    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_may_choose_its_gpu_later(four_gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """`CUDA_VISIBLE_DEVICES` counts until CUDA has started, and nothing has started it."""
     for name in ("torch.cuda.is_available", "torch.accelerator.current_device_index", "torch.cuda.init"):
         monkeypatch.setattr(name, lambda: pytest.fail("CUDA is started"))
@@ -158,9 +154,7 @@ def test_a_script_may_choose_its_gpu_when_the_run_has_started(
     assert str(Accelerator().device) == "cuda:0"
 
 
-def test_a_script_may_hide_all_gpus_before_its_accelerator(
-    four_gpus: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_may_hide_all_gpus(four_gpus: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(PartialState().device) == "cuda:0"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
@@ -292,9 +286,7 @@ def test_a_default_device_of_the_script_does_not_reach_the_runtime() -> None:
 # -- What a run does on GPUs, as far as a CPU can show: torch's calls are recorded, or two processes on the CPU make t
 
 
-def test_the_process_takes_its_device_before_the_group_is_made(
-    four_gpus: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_device_comes_before_the_group(four_gpus: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL uses the current device where a group is not bound to one."""
 
     class Stopped(Exception):

@@ -1,7 +1,5 @@
 """Whose random numbers are drawn: each process's own while a prepared loader is iterated, the same ones elsewhere."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

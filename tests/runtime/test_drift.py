@@ -1,7 +1,5 @@
 """Ranks whose rates or weights part are told so, all together; nobody else is, and nobody waits."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,10 @@
 """`prepare_evaluation` and `merge`: an evaluation that is divided among processes has one process's numbers."""
 
-from __future__ import annotations
-
 import functools
-import itertools
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -183,12 +181,10 @@ class Buckets(Sampler[list[int]]):
         order = list(range(self.n))
         random.shuffle(order)
         cuts = [0, self.n // 5, self.n // 5 + 1, self.n // 2, self.n]
-        return (order[a:b] for a, b in itertools.pairwise(cuts) if a < b)
+        return (order[a:b] for a, b in pairwise(cuts) if a < b)
 
     def __len__(self) -> int:
-        return sum(
-            a < b for a, b in itertools.pairwise([0, self.n // 5, self.n // 5 + 1, self.n // 2, self.n])
-        )
+        return sum(a < b for a, b in pairwise([0, self.n // 5, self.n // 5 + 1, self.n // 2, self.n]))
 
 
 def _loaders() -> dict[str, DataLoader[Any]]:
@@ -200,9 +196,7 @@ def _loaders() -> dict[str, DataLoader[Any]]:
         "drop_last": DataLoader(Rows(23), 4, shuffle=True, drop_last=True),
         "buckets": DataLoader(Rows(23), batch_sampler=Buckets(23)),
         "own generator": DataLoader(Rows(10), 2, shuffle=True, generator=torch.Generator().manual_seed(3)),
-        "drawn rows": DataLoader(
-            Rows(10), 3, sampler=RandomSampler(range(10), replacement=True, num_samples=40)
-        ),
+        "drawn": DataLoader(Rows(10), 3, sampler=RandomSampler(range(10), replacement=True, num_samples=40)),
         "no batching": DataLoader(IndexedRows(5), batch_size=None),
         "batches of indices": DataLoader(
             IndexedRows(11),

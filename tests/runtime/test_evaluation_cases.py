@@ -1,7 +1,5 @@
 """What may stand in the place of an evaluation loader, how its loop may look, and what `merge` refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import warnings
@@ -301,10 +299,7 @@ REFUSED: dict[str, tuple[Callable[[Accelerator, Any], Any], str]] = {
     "a bool": (_value(lambda rank: True), "a bool cannot be added up"),
     "a tensor of bools": (_value(lambda rank: torch.tensor([True])), "a bool cannot be added up"),
     "on some": (_value(lambda rank: 1.0 if rank else None), "some processes have accumulated a value"),
-    "other types": (
-        _value(lambda rank: 1 if rank else [1]),
-        "0 has accumulated a list, and process 1 a number",
-    ),
+    "other types": (_value(lambda rank: 1 if rank else [1]), "accumulated a list, and process 1 a number"),
     "other keys": (_value(lambda rank: {rank: 1}), "process 0 has no entry 1"),
     "other shapes": (_value(lambda rank: torch.ones(rank + 1)), "different shapes .* join=True"),
     "other columns": (_value(lambda rank: torch.ones(2, rank + 1), join=True), "along dimension 0"),

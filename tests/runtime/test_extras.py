@@ -1,7 +1,5 @@
 """Trackers, loggers, triggers, profiles, uneven inputs and local steps, on two processes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sharded training computes what one process computes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

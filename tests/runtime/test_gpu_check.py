@@ -1,7 +1,5 @@
 """`make gpu-check`, as far as it can be tried without a GPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

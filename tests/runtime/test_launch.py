@@ -1,7 +1,5 @@
 """`crosstrain launch` with real processes: what a person at a terminal sees, and what is left behind."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

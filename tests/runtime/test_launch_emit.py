@@ -1,7 +1,5 @@
 """`crosstrain launch --emit`: job files that a cluster's schemas, bash and shellcheck accept, and that do what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -242,10 +240,8 @@ def test_starts_one_launcher_on_each_host(script: str, tmp_path: Path) -> None:
     assert (tmp_path / "calls.txt").read_text().splitlines() == [
         f"TPU|launch|--tpu|--num-machines|2|--machine-rank|{rank}|{common}" for rank in (0, 1)
     ]
-    copied, started = (tmp_path / "gcloud.txt").read_text().splitlines()
-    assert copied.startswith(
-        f"compute|tpus|tpu-vm|scp|{job}|slice:{job.name}|--zone=us-central2-b|--worker=all|"
-    )
+    scp, started = (tmp_path / "gcloud.txt").read_text().splitlines()
+    assert scp.startswith(f"compute|tpus|tpu-vm|scp|{job}|slice:{job.name}|--zone=us-central2-b|--worker=all")
     assert "|ssh|slice|--zone=us-central2-b|--worker=all|" in started
 
 

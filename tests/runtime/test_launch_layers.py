@@ -1,7 +1,5 @@
 """Command line over environment over file, a file of Accelerate's, `crosstrain config` and `crosstrain test`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -274,9 +272,7 @@ def test_a_job_that_is_launched_as_sharded_trains_sharded() -> None:
         ("ACCELERATE_USE_PARALLELISM_CONFIG", "parallelism_config=ParallelismConfig"),
     ],
 )
-def test_other_plugins_are_refused_by_every_way_to_start(
-    name: str, instead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_start_refuses_other_plugins(name: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "true")
     for start in (Accelerator, PartialState):
         with pytest.raises(NotImplementedError, match=f"{name}=true .*{instead}"):

@@ -1,7 +1,5 @@
 """What `crosstrain launch` makes of its options, and how it refuses what cannot be done. Starts no rank."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A script that was never converted, launched on several processes, is told apart from every other one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parameters that only an optimizer knows are trained like those of a prepared model (contract decisions 31 and 36)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

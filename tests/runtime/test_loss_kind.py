@@ -1,7 +1,5 @@
 """The first backward of a call place tells a sum from a mean."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json

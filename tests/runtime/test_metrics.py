@@ -1,7 +1,5 @@
 """What is gathered over one pass is the data set: every sample once, in order."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import namedtuple

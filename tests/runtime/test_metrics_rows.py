@@ -1,7 +1,5 @@
 """`gather_for_metrics` knows what it gathers, or says on every rank that it does not."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

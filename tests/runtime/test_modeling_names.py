@@ -1,7 +1,5 @@
 """Compiling a model block by block."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What scripts written for Accelerate import and call is there, under the same names."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

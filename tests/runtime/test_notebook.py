@@ -1,7 +1,5 @@
 """`notebook_launcher` and `debug_launcher`, as a notebook calls them: from `__main__`, with its functions."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ranks that part ways on a draw of their own: an error on all of them, with both lines, the parameters and the remedy."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`prepare` says at once what it could not prepare."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Mixed precision: autocast around the forward, float32 outputs, and a scaler that knows what it skipped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The process group beside a script's own calls of torch.distributed: started, found again, left."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A training that is continued by new processes, as Hugging Face's guide does it, and what a load says of its loaders."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`save_model` and `save` are complete for every process that calls them, and hold up nobody who does not."""
 
-from __future__ import annotations
-
 import io
 import os
 import tempfile

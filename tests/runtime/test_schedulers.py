@@ -1,7 +1,5 @@
 """Schedulers that observe a metric, and schedulers inside others."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -292,9 +290,7 @@ def _optimizer(kind: str) -> Optimizer:
 
 def _seen(optimizer: Optimizer, scheduler: Any) -> dict[str, Any]:
     kept = {name: value for name, value in vars(scheduler).items() if isinstance(value, (int, float, list))}
-    groups = [
-        {key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups
-    ]
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     hidden = ("lr_lambdas", "_schedulers", "_is_initial")
     return {
         "groups": copy.deepcopy(groups),

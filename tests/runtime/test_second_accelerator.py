@@ -1,7 +1,5 @@
 """`Accelerator()` in a second place is the first one's equal, and `prepare` knows what it has prepared."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One process is bit-identical to plain PyTorch: same batches, same random stream, same weights."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from pathlib import Path

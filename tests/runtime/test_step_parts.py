@@ -1,7 +1,5 @@
 """Models of which a step trains a part: branches, frozen parts, two models in turns."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several processes compute what one process computes on the global batch."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

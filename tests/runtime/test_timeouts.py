@@ -1,7 +1,5 @@
 """A rank that waits for one that does not come says who is missing, and where everybody is."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

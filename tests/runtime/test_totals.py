@@ -1,7 +1,5 @@
 """Numbers that a loop adds up without communication, and reduces when it is over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -76,9 +74,7 @@ TWICE: dict[str, Callable[[Accelerator, Tensor], Any]] = {
     "scattered": lambda ours, value: dist.reduce_scatter_tensor(torch.empty(1), value),
     "large": lambda ours, value: dist.all_reduce(ours.reduce(torch.ones(5000))),
     "by us": lambda ours, value: ours.reduce({"value": value}, "sum"),
-    "one of them alone": lambda ours, value: ours.reduce(
-        value if ours.is_main_process else torch.ones(2), "sum"
-    ),
+    "one alone": lambda ours, value: ours.reduce(value if ours.is_main_process else torch.ones(2), "sum"),
 }
 
 

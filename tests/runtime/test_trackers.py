@@ -1,7 +1,5 @@
 """The trackers' own libraries, on two processes: what they wrote is read back."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.machinery import ModuleSpec

@@ -1,7 +1,5 @@
 """Scripts that distribute themselves: `verify` compares them with themselves, rank by rank."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -126,10 +124,7 @@ PLANTED = {
     "batch_no_longer_divided": (("16 // world", "16"), ("batch", 1, 0)),
     "epoch_not_set": (("sampler.set_epoch(epoch)", "pass"), ("batch", 4, 0)),
     "dropout_alike": (("3 + rank", "3"), ("loss", 1, 1)),
-    "other_rank_says_more": (
-        (SAVES, f"    if rank == 1: print('me too')\n{SAVES}"),
-        ("printed line", None, 1),
-    ),
+    "another_says_more": ((SAVES, f"    if rank == 1: print('me too')\n{SAVES}"), ("printed line", None, 1)),
     "another_file": (('"last.pt"', '"final.pt"'), ("files", None, None)),
     "written_by_both": ((SAVES, SAVES.replace("rank == 0", "True")), ("files", None, None)),
     "weights_at_the_end": ((SAVES, f"    model[-1].bias.data += 0.001\n{SAVES}"), ("weights", None, 0)),

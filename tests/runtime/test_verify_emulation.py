@@ -1,7 +1,5 @@
 """Scripts that were written for a GPU, for a launcher, for the network: what they see when they are verified."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -71,9 +69,7 @@ def test_every_road_to_a_device_leads_to_the_cpu(tmp_path: Path) -> None:
 
 
 def test_script_that_refuses_to_run_without_a_gpu_is_told_that_there_is_one(tmp_path: Path) -> None:
-    refuses = (
-        START + "if not torch.cuda.is_available(): sys.exit('this needs a GPU')\ndevice = 'cuda'\n" + LOOP
-    )
+    refuses = START + "if not torch.cuda.is_available(): sys.exit('needs a GPU')\ndevice = 'cuda'\n" + LOOP
     report = run(tmp_path, refuses)
     assert verdicts(report) == ["identical"], report
     assert any("refuses to run without a GPU" in note for note in report.notes)

@@ -1,7 +1,5 @@
 """What tells a mistake from what may differ: draws per share, double precision, frozen runs, noise, stalls."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How `verify` runs a script: what the script finds, how its run ends, and what it leaves behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

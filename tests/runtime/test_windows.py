@@ -1,7 +1,5 @@
 """Accumulation windows that scripts open in unusual ways, and leave in the middle."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -94,13 +92,11 @@ class Broken(Exception):
     """What the script's body raises."""
 
 
-@pytest.mark.parametrize(
-    ("micro_batches", "steps"), [("x...", "0011"), (".x..", "0001"), (".c..x..", "0001112")]
-)
+@pytest.mark.parametrize(("micro", "steps"), [("x...", "0011"), (".x..", "0001"), (".c..x..", "0001112")])
 @pytest.mark.parametrize("clears", [True, False])
 @pytest.mark.parametrize("precision", ["no", "fp16"])
 @on_ranks(1, 2)
-def test_a_failed_window_is_given_up(precision: str, clears: bool, micro_batches: str, steps: str) -> None:
+def test_a_failed_window_is_given_up(precision: str, clears: bool, micro: str, steps: str) -> None:
     """Its first micro-batch or its last may fail: the next one begins a new window, of two micro-batches.
 
     The gradient is the rank + 1 in every micro-batch (so 1.5 on average of two). "." is a micro-batch that goes well, "x"
@@ -117,7 +113,7 @@ def test_a_failed_window_is_given_up(precision: str, clears: bool, micro_batches
     model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
     x = torch.full((1, 1), accelerator.process_index + 1.0)
     weights = []
-    for kind in micro_batches:
+    for kind in micro:
         try:
             with accelerator.accumulate(model):
                 accelerator.backward(model(x).sum())

@@ -1,7 +1,5 @@
 """A model that the script has wrapped is adopted: DistributedDataParallel averages, DataParallel has one device."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

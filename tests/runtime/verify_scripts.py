@@ -1,7 +1,5 @@
 """A plain script, the same one on torch.distributed by hand, and what to ask of their comparison."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from crosstrain_verify import Report, verify

@@ -3,8 +3,6 @@
 The process that forks must not have used a device; a fork cannot use it then.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import runpy

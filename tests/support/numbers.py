@@ -3,8 +3,6 @@
 CONTRIBUTING.md, "Comparing numbers", says which comparison to choose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Processes that tests start and expect to end, looked at the Linux way."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

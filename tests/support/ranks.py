@@ -145,13 +145,11 @@ def rank_variables(rank: int, world: int, port: int) -> dict[str, str]:
     }
 
 
-def _child(
-    send: Connection, variables: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
-    os.environ.update(variables)
+def _child(send: Connection, env: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    os.environ.update(env)
     import torch
 
-    torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
+    torch.set_num_threads(int(env["OMP_NUM_THREADS"]))
     try:
         result = ("ok", fn(*args))
     except BaseException:

@@ -1,7 +1,5 @@
 """A core that is small enough to see through: these tests are about what surrounds the real one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

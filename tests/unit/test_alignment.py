@@ -1,7 +1,5 @@
 """Lines that stood under a bracket stand under it again."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.syntax.alignment import aligned
 

@@ -1,7 +1,5 @@
 """Which check of the converted script tests an assumption about the text before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from crosstrain_migrate.choices import Mode

@@ -1,7 +1,5 @@
 """What becomes of a conversion that takes something for granted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

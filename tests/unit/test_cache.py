@@ -1,7 +1,5 @@
 """Earlier results: the same answer, sooner; never another one."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -80,9 +78,7 @@ def test_a_damaged_entry_is_no_entry(home: Path, damage: bytes) -> None:
     assert not kept("x", "x = 1\n")
 
 
-def test_a_directory_that_cannot_be_written_costs_nothing_but_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_directory_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     Cache("x").put(PLAIN)

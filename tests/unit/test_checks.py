@@ -1,7 +1,5 @@
 """The last gate lets every sound migration through, and nothing that would break the author's script."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.syntax.checks import check_result
 
@@ -70,11 +68,7 @@ UNSOUND = {
         "d = 2\ndef f():\n    def g():\n        return d\n    return g\n",
         "`d` was f's own",
     ),
-    "quoted-annotation": (
-        "import torch\ndef f(d: 'torch.T'): ...\n",
-        "def f(d: 'torch.T'): ...\n",
-        "`torch`",
-    ),
+    "quoted": ("import torch\ndef f(d: 'torch.T'): ...\n", "def f(d: 'torch.T'): ...\n", "`torch`"),
     "exported-name": ("__all__ = ['f']\ndef f(): ...\n", "__all__ = ['f']\ndef g(): ...\n", "`f`"),
     "comment": ("x = 1  # keep\n", "x = 1\n", "the comment `# keep` is lost"),
     "one-of-two-equal-comments": ("# a\n# a\nx = 1\n", "# a\nx = 1\n", "`# a` is lost"),

@@ -1,7 +1,5 @@
 """The command: what goes where, and with which exit code."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

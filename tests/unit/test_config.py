@@ -1,7 +1,5 @@
 """Configuration: the nearest file counts, and a mistake in it is named with what was probably meant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -77,10 +75,7 @@ def test_other_tables_are_not_ours(tmp_path: Path, text: str) -> None:
             "[tool.crosstain.migrate]\nfollow = false\n",
             r"\[tool\.crosstain\].*Did you mean \[tool\.crosstrain\.migrate\]",
         ),
-        (
-            '[tool.migrate]\nselect = ["CT1"]\n',
-            r"\[tool\.migrate\].*Did you mean \[tool\.crosstrain\.migrate\]",
-        ),
+        ('[tool.migrate]\nselect = ["CT1"]\n', r"\[tool\.migrate\].*mean \[tool\.crosstrain\.migrate\]"),
         ("[tool.crosstrain]\nmigrate = 3\n", "is not a table"),
         ("[tool\n", "is not TOML"),
     ],

@@ -1,7 +1,5 @@
 """How converted lines stand in the author's file: one `if` for one test, one `with` for neighbours."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.rules.support import migrate, script

@@ -1,7 +1,5 @@
 """What a new user meets first: help that is whole, versions, remedies that can be carried out."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

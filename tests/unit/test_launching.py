@@ -1,7 +1,5 @@
 """The report says what more processes change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Lines that the conversion made too long."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 

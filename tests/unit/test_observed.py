@@ -1,7 +1,5 @@
 """Converting with what an observed run has seen, as the command does it: facts files, grades, contradictions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the main process alone binds and all processes read."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

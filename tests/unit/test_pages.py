@@ -1,7 +1,5 @@
 """What the command says of its own rules: every code has a page, the same text in every form."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

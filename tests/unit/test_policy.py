@@ -1,7 +1,5 @@
 """Selections and comments on real scripts: singly where nothing relies on an edit, otherwise a refusal."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every format, from one run with something of everything in it, hostile names and texts among it."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

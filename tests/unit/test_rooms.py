@@ -1,7 +1,5 @@
 """A room of a package imports those above it, and no import leads back: late and type-only imports count."""
 
-from __future__ import annotations
-
 import ast
 from graphlib import TopologicalSorter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders that scripts add to `sys.path`: found by the text, and looked into for what the script imports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """LibCST is shown only what an edit concerns; the result is the one it gives for the whole text."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

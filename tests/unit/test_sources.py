@@ -1,7 +1,5 @@
 """Reading: the same bytes come back, and what cannot be read says so with a place and a remedy."""
 
-from __future__ import annotations
-
 import ast
 import codecs
 import os

@@ -1,7 +1,5 @@
 """Comments that keep the tool away, and those that keep nothing away."""
 
-from __future__ import annotations
-
 import pytest
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.syntax.suppress import suppressions

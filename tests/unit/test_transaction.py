@@ -1,7 +1,5 @@
 """Writing: whole files, all or none, through failures, Ctrl-C and a real SIGKILL; and back again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -78,9 +76,7 @@ def test_a_file_changed_since_it_was_read_stops_the_whole_write(repo: Path) -> N
     assert _texts(repo) == "old a\nedited meanwhile\nold c\n"
 
 
-def test_a_change_between_staging_and_renaming_takes_back_what_was_renamed(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_before_renaming_takes_all_back(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replacements = _replacements(repo)
 
     def edit_next(name: str) -> None:

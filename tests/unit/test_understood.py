@@ -1,7 +1,5 @@
 """`migrate --explain-roles`: every role with file, line and evidence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from crosstrain_migrate.cli import app

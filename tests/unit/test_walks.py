@@ -1,7 +1,5 @@
 """The quick walks see what `ast.walk` sees, in its order."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """How much a run does, in reads, parses and questions to the file system: never in seconds."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """However a run with several processes ends, none of them stays."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

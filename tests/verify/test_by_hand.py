@@ -1,7 +1,5 @@
 """Conversions that are not ours: right ones are proven, and mistakes in them are called by their names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The proof proves itself: mistakes that people make when they convert a script by hand, made in the golden corpus."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ SAVING = (*TRAIN_SMALL, "--save-model")
 
 
 @dataclass(frozen=True)
-class Mutation:
+class Slip:
     """One mistake: the rule that names its cause, the run that shows it, and patterns with their replacements."""
 
     rule: str
@@ -41,50 +39,44 @@ REDUCED = r'Accelerator().reduce(self.mse(\1), "mean")'
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 FAST = [
-    Mutation("evaluation-not-gathered", TWO, {MERGE: "pass"}),
+    Slip("evaluation-not-gathered", TWO, {MERGE: "pass"}),
     # The rows that complete the last batch are counted.
-    Mutation(
-        "evaluation-not-gathered", LAUNCH, {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("}
-    ),
-    Mutation(
-        "loader-not-prepared", TWO, {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}
-    ),
-    Mutation(
+    Slip("evaluation-not-gathered", LAUNCH, {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("}),
+    Slip("loader-not-prepared", TWO, {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}),
+    Slip(
         "scheduler-per-process",
         TWO,
         {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
     ),
-    Mutation("sum-averaged", TWO, {r'loss_reduction="sum"': ""}, "sum_loss"),
-    Mutation(
+    Slip("sum-averaged", TWO, {r'loss_reduction="sum"': ""}, "sum_loss"),
+    Slip(
         "not-trained",
         LAUNCH,
         {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
         "multi_loss",
     ),
-    Mutation(
+    Slip(
         "divided-twice",
         ONE,
         {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
         "accumulation",
     ),
-    Mutation("clipped-before-unscale", ONE, {UNSCALE: "pass"}, "amp_gradscaler"),
-    Mutation("unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING),
-    Mutation(
+    Slip("clipped-before-unscale", ONE, {UNSCALE: "pass"}, "amp_gradscaler"),
+    Slip("unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING),
+    Slip(
         "guarded-collective",
         TWO,
         {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
     ),
-    Mutation(
-        "learning-rate-scaled", TWO, {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"}, "regression_mse"
-    ),
-    Mutation(
+    Slip("learning-rate-scaled", TWO, {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"}, "regression_mse"),
+    Slip(
         "other-batches",
         ONE,
         {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
     ),
 ]
 SLOW = [
-    Mutation(
+    Slip(
         "not-unscaled",
         ONE,
         {
@@ -95,41 +87,39 @@ SLOW = [
         },
         "amp_gradscaler",
     ),
-    Mutation("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
-    Mutation(
-        "scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, "main_argparse"
-    ),
-    Mutation(
+    Slip("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
+    Slip("scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, "main_argparse"),
+    Slip(
         "local-decision",
         TWO,
         {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
         "schedulers",
         ("--epochs", "3", "--bs", "380"),
     ),
-    Mutation("accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, "accumulation"),
-    Mutation(
+    Slip("accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, "accumulation"),
+    Slip(
         "gradient",
         ONE,
         {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
         "main_argparse",
         ("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
     ),
-    Mutation("other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, "dropout_batchnorm"),
-    Mutation("printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}),
-    Mutation("plain-backward", TWO, {BACKWARD: "loss.backward()"}, "sum_loss"),
-    Mutation(
+    Slip("other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, "dropout_batchnorm"),
+    Slip("printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}),
+    Slip("plain-backward", TWO, {BACKWARD: "loss.backward()"}, "sum_loss"),
+    Slip(
         "global-batch",
         TWO,
         {r"cpu=args\.no_cuda": "cpu=args.no_cuda, split_batches=False, even_batches=True"},
     ),
-    Mutation(
+    Slip(
         "other-length",
         TWO,
         {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
         "regression_mse",
     ),
-    Mutation("model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}),
-    Mutation(
+    Slip("model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}),
+    Slip(
         "scaled-twice",
         TWO,
         {BACKWARD: "accelerator.backward(loss / accelerator.num_processes)"},
@@ -141,7 +131,7 @@ MUTATIONS += [pytest.param(one, id=f"{one.rule}-{one.run}", marks=pytest.mark.sl
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_mistake_is_found_and_named(mutation: Mutation, tmp_path: Path) -> None:
+def test_mistake_is_found_and_named(mutation: Slip, tmp_path: Path) -> None:
     case = load(GOLDEN / mutation.case)
     broken = tmp_path / "after.py"
     broken.write_text(mutation.apply(case.after.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,7 +1,5 @@
 """`migrate --verify` and `crosstrain verify` of notebooks: what a launch starts, and what comes back from it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

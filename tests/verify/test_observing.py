@@ -1,7 +1,5 @@
 """What an observed run writes down: objects, where they were made, and which tensors follow the batch's rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`migrate --verify` as a user runs it: the project stays as it is, the answer is in the report."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Whose random numbers verify's runs draw: the exact run as one process, the default launch each process its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

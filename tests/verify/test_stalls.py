@@ -1,7 +1,5 @@
 """Ranks that wait for each other: what counts as waiting."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -43,11 +41,9 @@ def rank(folder: Path, name: str, body: str) -> Iterator[Rank]:
 
 
 @pytest.mark.parametrize(
-    ("body", "done", "expected"), [(WAITS, False, True), (POLLS, True, True), (POLLS, False, False)]
+    ("body", "done", "stuck"), [(WAITS, False, True), (POLLS, True, True), (POLLS, False, False)]
 )
-def test_stalled(
-    body: str, done: bool, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled(body: str, done: bool, stuck: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank waits; the other waits too, is done and polls for the first one's trace, or computes."""
     monkeypatch.setattr(stalls, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(stalls, "STALL_SECONDS", 0.5)
@@ -56,9 +52,9 @@ def test_stalled(
         if done:
             ranks[1].trace.touch()
         watch = StallWatch(ranks)
-        deadline = time.monotonic() + (HANGS if expected else NEVER)
+        deadline = time.monotonic() + (HANGS if stuck else NEVER)
         found = False
         while not found and time.monotonic() < deadline:
             found = watch.stalled()
             time.sleep(0.01)
-    assert found is expected
+    assert found is stuck

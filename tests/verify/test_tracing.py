@@ -1,7 +1,5 @@
 """What a run records of its optimizers and of the lines that it prints."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """What has a gradient in the original must have one in the result, whatever the weights come to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -46,12 +44,8 @@ def test_what_is_trained_in_one_of_two_runs_is_named() -> None:
 def test_other_steps_are_compared_by_what_is_always_so(
     ours: tuple[int, ...], theirs: tuple[int, ...], exactly: bool, usually: bool
 ) -> None:
-    assert (
-        compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=True) is not None
-    ) is exactly
-    assert (
-        compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=False) is not None
-    ) is usually
+    both = [compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=n) for n in (True, False)]
+    assert [one is not None for one in both] == [exactly, usually]
 
 
 SCRIPT = """

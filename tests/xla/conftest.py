@@ -1,7 +1,5 @@
 """Tests on the virtual devices of XLA's CPU client. Without torch_xla (see constraints-xla.txt) there are none."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from tests.support import ranks

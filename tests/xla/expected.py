@@ -3,8 +3,6 @@
 A dry run of `make gpu-check` fails where a case of these ends otherwise, and where another one fails.
 """
 
-from __future__ import annotations
-
 import re
 
 ONE_CHIP = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "1", "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}

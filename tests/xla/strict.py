@@ -4,8 +4,6 @@ torch_xla computes `cpu - xla`, and adds what is on the device to tensors of the
 found a golden case that had passed here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

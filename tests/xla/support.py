@@ -1,7 +1,5 @@
 """Run a function in a process of its own, on four virtual devices, and small trainings to run there."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any

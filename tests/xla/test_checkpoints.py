@@ -1,7 +1,5 @@
 """Checkpoints from XLA: plain files that any torch reads, and an exact resume."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training on four devices is training on one: losses and weights of plain PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

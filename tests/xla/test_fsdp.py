@@ -1,7 +1,5 @@
 """Sharded training on XLA: every chip keeps its rows of the parameters and of what the optimizer knows of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

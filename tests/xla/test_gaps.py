@@ -1,7 +1,5 @@
 """Inference mode, checkpoints of the author's own, and a script's own collectives, on XLA as elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

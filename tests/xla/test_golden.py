@@ -1,7 +1,5 @@
 """Golden cases on XLA: the migrated script on four devices prints the numbers of the original on the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Evaluation on several devices: every sample once, in order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

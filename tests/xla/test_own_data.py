@@ -1,7 +1,5 @@
 """What `prepare` takes beside models and DataLoaders, evaluations that are dealt, and each process's own noise, on XLA."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One process for each host: what is refused, and several of them with a gloo group between."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

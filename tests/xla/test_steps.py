@@ -1,7 +1,5 @@
 """What surrounds the step: accumulation, clipping, schedules, precision, seeds; and that no step compiles anew."""
 
-from __future__ import annotations
-
 import warnings
 
 import crosstrain

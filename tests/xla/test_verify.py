@@ -1,7 +1,5 @@
 """`--backend xla`: the same training on XLA's CPU client, and what a TPU would choke on, step by step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from crosstrain_verify import Report, verify

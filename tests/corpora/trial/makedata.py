@@ -41,6 +41,7 @@ def poems(root, path, n):
 
 def boxes(root, folder, n_train, n_val, size):
     """Pictures with one or two boxes each, and the two lists that retinanet reads."""
+    least, most = size // 3, size // 2
     (root / folder).mkdir(parents=True, exist_ok=True)
     for part, count, first in (("train", n_train, 0), ("val", n_val, n_train)):
         lines = []
@@ -49,14 +50,8 @@ def boxes(root, folder, n_train, n_val, size):
             picture(i, i % 4, size).save(root / folder / f"{i:03d}.png")
             line = [f"{i:03d}.png"]
             for _ in range(1 + i % 2):
-                x, y = draw.randint(2, size // 3, 2)
-                line += [
-                    x,
-                    y,
-                    x + draw.randint(size // 3, size // 2),
-                    y + draw.randint(size // 3, size // 2),
-                    i % 4,
-                ]
+                x, y = draw.randint(2, least, 2)
+                line += [x, y, x + draw.randint(least, most), y + draw.randint(least, most), i % 4]
             lines.append(" ".join(map(str, line)))
         (root / f"data/voc12_{part}.txt").write_text("\n".join(lines) + "\n")
 
@@ -73,7 +68,7 @@ def molecules(root, folder, *sizes):
     from torch_geometric.data import Data, InMemoryDataset
 
     base = root / folder
-    draw, graphs = random.Random(folder), []
+    draw, made = random.Random(folder), []
     for i in range(sum(sizes)):
         n = draw.randint(5, 9)
         ends = [(a, (a + 1) % n) for a in range(n)]
@@ -81,12 +76,10 @@ def molecules(root, folder, *sizes):
         kinds = torch.zeros(n, 9, dtype=torch.long)
         kinds[:, 0] = torch.tensor([draw.randint(0, 3 + 3 * (i % 2)) for _ in range(n)])
         bonds = torch.zeros(2 * n, 3, dtype=torch.long)
-        graphs.append(
-            Data(x=kinds, edge_index=edges, edge_attr=bonds, y=torch.tensor([[i % 2]]), num_nodes=n)
-        )
+        made.append(Data(x=kinds, edge_index=edges, edge_attr=bonds, y=torch.tensor([[i % 2]]), num_nodes=n))
     for place in ("processed", "raw", "split/scaffold"):
         (base / place).mkdir(parents=True, exist_ok=True)
-    torch.save(InMemoryDataset.collate(graphs), base / "processed/geometric_data_processed.pt")
+    torch.save(InMemoryDataset.collate(made), base / "processed/geometric_data_processed.pt")
     for name in ("pre_transform.pt", "pre_filter.pt"):
         torch.save("None", base / "processed" / name)
     for name in ("edge", "node-feat", "edge-feat"):

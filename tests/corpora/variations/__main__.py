@@ -9,8 +9,6 @@ converted, or that does not train the same, is shrunk to the transformations tha
 transformation made no Python, or the tool crashed.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys
@@ -81,10 +79,8 @@ def show(case: Case) -> None:
 
 def by_transformation(rows: Sequence[Row]) -> str:
     """A table in Markdown: for each transformation, the cases that have it alone or among others."""
-    lines = [
-        "| transformation | what it does | alone | in combinations | failures by it alone |",
-        "|---" * 5 + "|",
-    ]
+    head = "| transformation | what it does | alone | in combinations | failures by it alone |"
+    lines = [head, "|---" * 5 + "|"]
     for name, one in VARIATIONS.items():
         having = [row for row in rows if name in row.case.applied]
         shares = []

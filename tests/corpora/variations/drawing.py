@@ -1,7 +1,5 @@
 """Cases drawn at random: a script and transformations, applied one after the other. A seed draws the same again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """What a script does, to the bit: every line that it prints, and the weights after each step of each optimizer."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

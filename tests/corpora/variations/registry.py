@@ -1,7 +1,5 @@
 """The transformations by name. Each module of `families` registers its own with `@variation`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

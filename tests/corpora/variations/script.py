@@ -1,9 +1,7 @@
 """A script as the transformations see it: its tree, its variables, its loops, and the edits that make another of it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +14,6 @@ from libcst.helpers import get_full_name_for_node
 # An edit gets the node with the edits below it already made.
 Edit = Callable[[Any], Any]
 Edits = dict[cst.CSTNode, Edit]
-Suite = Sequence[cst.BaseStatement]
 
 SEEN_THROUGH = {"enumerate", "tqdm", "islice", "iter", "Batches"}
 DYNAMIC = re.compile(r"(?<![.\w])(exec|globals|locals|vars|eval)\(|__file__")
@@ -38,7 +35,7 @@ class Project:
         for name, text in self.files.items():
             (folder / name).write_text(text, encoding="utf-8", newline="")
 
-    def with_text(self, text: str, added: Mapping[str, str] | None = None) -> Project:
+    def with_text(self, text: str, added: Mapping[str, str] | None = None) -> "Project":
         return replace(self, files={**self.files, self.entry: text, **(added or {})})
 
 

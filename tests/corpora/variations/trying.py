@@ -1,7 +1,5 @@
 """What the tool makes of a project, planned without the command line; and what the result trains, as the golden tests do it."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Code that is never run, and files that are not the script."""
 
-from __future__ import annotations
-
 from random import Random
 
 import libcst as cst

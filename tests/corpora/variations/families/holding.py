@@ -1,7 +1,5 @@
 """Where the objects of training are held: in a dictionary, a list, a namespace; and how models are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 
@@ -69,9 +67,7 @@ def _held(
     head = script.one(first([one.name for one in roles]))
     if isinstance(place, cst.FunctionDef):
         at = 1 if is_docstring(place.body.body[0]) else 0
-        edits[place.body] = lambda updated: updated.with_changes(
-            body=[*updated.body[:at], head, *updated.body[at:]]
-        )
+        edits[place.body] = lambda new: new.with_changes(body=[*new.body[:at], head, *new.body[at:]])
         return script.edited(edits)
     return with_top(script.edited(edits), head)
 
@@ -99,9 +95,7 @@ def objects_in_dict(script: Script, rng: Random) -> cst.Module | None:
 def objects_in_list(script: Script, rng: Random) -> cst.Module | None:
     """model, optimizer and loaders are items of a list"""
     name = script.fresh("things")
-    return _held(
-        script, lambda number, _: f"{name}[{number}]", lambda names: f"{name} = [None] * {len(names)}"
-    )
+    return _held(script, lambda n, _: f"{name}[{n}]", lambda names: f"{name} = [None] * {len(names)}")
 
 
 @variation

@@ -1,7 +1,5 @@
 """How a loop gets its batches, and takes them apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -69,60 +67,46 @@ def loop_over_wrapper(script: Script, rng: Random) -> cst.Module | None:
     return made and with_top(made, *script.parsed(THIN_WRAPPER.format(name=name)))
 
 
-def _loops(
-    script: Script, rng: Random, edit: Callable[[Any, str, str], Any], usable: Callable[[cst.For], bool]
-) -> cst.Module | None:
-    edits: Edits = {}
-    for loop in chosen(script, rng):
-        if usable(loop):
-            target, read = script.code(loop.target), script.code(loop.iter)
-            edits[loop] = lambda updated, target=target, read=read: edit(updated, target, read)
-    return script.edited(edits) if edits else None
-
-
 def _simple(loop: cst.For) -> bool:
     """What it reads is a name, so that it may be read in another place."""
     return isinstance(source(loop.iter), cst.Name | cst.Attribute | cst.Subscript)
 
 
-def with_body(script: Script, code: str, loop: cst.For, body: Any) -> cst.FlattenSentinel[Any]:
-    """Statements whose last one is a loop; its body is followed by the body of the old one."""
-    made = script.parsed(code)
-    last: Any = made[-1]
-    block = last.body.with_changes(body=[*last.body.body, *body])
-    made[-1] = last.with_changes(body=block)
-    made[0] = made[0].with_changes(leading_lines=loop.leading_lines)  # type: ignore[call-arg]
+def _loops(
+    script: Script, rng: Random, code: str, usable: Callable[[cst.For], bool] = _simple
+) -> cst.Module | None:
+    """The script with code in place of its loops; the old body is behind that of the code's last statement."""
+    rows, item, number = (script.fresh(name) for name in ("iterator", "current", "round_number"))
+    edits: Edits = {}
+    for loop in chosen(script, rng):
+        if usable(loop):
+            target, read, length = map(script.code, (loop.target, loop.iter, source(loop.iter)))
+            made = script.parsed(
+                code.format(rows=rows, item=item, number=number, target=target, read=read, length=length)
+            )
+            edits[loop] = lambda updated, made=made: _with_body(made, updated)
+    return script.edited(edits) if edits else None
+
+
+def _with_body(made: list[Any], loop: cst.For) -> cst.FlattenSentinel[Any]:
+    block = made[-1].body
+    made[-1] = made[-1].with_changes(body=block.with_changes(body=[*block.body, *loop.body.body]))
+    made[0] = made[0].with_changes(leading_lines=loop.leading_lines)
     return cst.FlattenSentinel(made)
 
 
 @variation
 def loop_while_next(script: Script, rng: Random) -> cst.Module | None:
     """`while True` with `next(iterator, None)`"""
-    rows, item = script.fresh("iterator"), script.fresh("current")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        code = (
-            f"{rows} = iter({read})\nwhile True:\n    {item} = next({rows}, None)\n"
-            f"    if {item} is None:\n        break\n    {target} = {item}"
-        )
-        return with_body(script, code, updated, updated.body.body)
-
-    return _loops(script, rng, edit, _simple)
+    code = "{rows} = iter({read})\nwhile True:\n    {item} = next({rows}, None)\n"
+    return _loops(script, rng, code + "    if {item} is None:\n        break\n    {target} = {item}")
 
 
 @variation
 def loop_try_next(script: Script, rng: Random) -> cst.Module | None:
     """`while True` that ends at StopIteration"""
-    rows = script.fresh("iterator")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        code = (
-            f"{rows} = iter({read})\nwhile True:\n    try:\n        {target} = next({rows})\n"
-            "    except StopIteration:\n        break"
-        )
-        return with_body(script, code, updated, updated.body.body)
-
-    return _loops(script, rng, edit, _simple)
+    code = "{rows} = iter({read})\nwhile True:\n    try:\n        {target} = next({rows})\n"
+    return _loops(script, rng, code + "    except StopIteration:\n        break")
 
 
 @variation
@@ -130,14 +114,8 @@ def loop_range_next(script: Script, rng: Random) -> cst.Module | None:
     """`for i in range(len(loader))` with `next(iterator)`"""
     if "DataLoader(" not in script.text or "IterableDataset" in script.text:
         return None  # it may have no length
-    rows, number = script.fresh("iterator"), script.fresh("round_number")
-
-    def edit(updated: Any, target: str, read: str) -> Any:
-        length = script.code(source(cst.parse_expression(read)))
-        code = f"{rows} = iter({read})\nfor {number} in range(len({length})):\n    {target} = next({rows})"
-        return with_body(script, code, updated, updated.body.body)
-
-    return _loops(script, rng, edit, lambda loop: isinstance(source(loop.iter), cst.Name))
+    code = "{rows} = iter({read})\nfor {number} in range(len({length})):\n    {target} = next({rows})"
+    return _loops(script, rng, code, lambda loop: isinstance(source(loop.iter), cst.Name))
 
 
 @variation

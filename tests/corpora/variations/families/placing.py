@@ -1,7 +1,5 @@
 """Where the code stands: in a class, in another module."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -34,9 +32,7 @@ def _closed(script: Script, definitions: Sequence[Any]) -> list[Any]:
         names = imported | {one.name.value for one in kept}
         others = [one for name, one in script.globals().items() if name not in names]
         nodes = {id(node) for one in others for node in one.nodes}
-        closed = [
-            one for one in kept if not any(isinstance(n, cst.Global) or id(n) in nodes for n in walk(one))
-        ]
+        closed = [it for it in kept if not any(isinstance(n, cst.Global) or id(n) in nodes for n in walk(it))]
         if closed == kept:
             return kept
         kept = closed

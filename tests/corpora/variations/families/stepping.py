@@ -1,7 +1,5 @@
 """What is around a training step: a closure, a partial, helpers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -84,9 +82,7 @@ def step_in_closure(script: Script, rng: Random) -> cst.Module | None:
 @variation
 def step_as_partial(script: Script, rng: Random) -> cst.Module | None:
     """the step is called as a `functools.partial` of the batch"""
-    made = _closure(
-        script, lambda name, targets: f"functools.partial({name}, {', '.join(targets)})()", given=True
-    )
+    made = _closure(script, lambda name, of: f"functools.partial({name}, {', '.join(of)})()", given=True)
     return made and with_import(made, "import functools")
 
 
@@ -102,9 +98,7 @@ def backward_and_step_in_helper(script: Script, rng: Random) -> cst.Module | Non
             loss, optimizer = _bare_call(first, "backward"), _bare_call(second, "step")
             if loss is not None and optimizer is not None and first not in edits:
                 line: Any = script.one(f"{name}({script.code(loss)}, {script.code(optimizer)})")
-                edits[first] = lambda updated, line=line: line.with_changes(
-                    leading_lines=updated.leading_lines
-                )
+                edits[first] = lambda new, line=line: line.with_changes(leading_lines=new.leading_lines)
                 edits[second] = lambda updated: cst.RemoveFromParent()
     code = f"\n\ndef {name}(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n\n"
     return with_top(script.edited(edits), *script.parsed(code)) if edits else None

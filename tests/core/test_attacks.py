@@ -48,6 +48,7 @@ IN_A_CLASS = """
 class Attack:
     def attack(self, model, x, y):
         return self.search(model, x, y)
+
     def search(self, model, x, y):
         code = torch.zeros_like(x, requires_grad=True)
         search = torch.optim.SGD([code], lr=1)
@@ -127,6 +128,7 @@ FOR_OWN_ROWS = {
     "attack": """
         import torch
         import torch.nn.functional as F
+
         def fooled(net, x, y):
             net.eval()
             near = x.clone().detach()
@@ -145,6 +147,7 @@ FOR_OWN_ROWS = {
         import torch.nn.functional as F
         from attack import fooled
         from torch.utils.data import DataLoader, TensorDataset
+
         def test(net, loader):
             hits = 0
             for x, y in loader:

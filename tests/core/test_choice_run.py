@@ -159,10 +159,12 @@ class Trainer:
         self.model = nn.Linear(4, 2)
         self.device = self.choose()
         self.model.to(self.device)
+
     def choose(self):
         args = self.args
 {choice}
         return device
+
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         data = [(torch.ones(4), torch.ones(2))]

@@ -12,6 +12,7 @@ IN_FUNCTION = """import sys
 
 with_poses = "--poses" in sys.argv
 
+
 def main():
     torch.manual_seed(0)
     <model>
@@ -25,6 +26,7 @@ def main():
             second.step()
             second.zero_grad()
     print("=", round(model.weight.sum().item(), 6))
+
 
 main()
 """
@@ -61,12 +63,14 @@ else:
     optimizer = torch.optim.SGD([model.weight], lr=0.1)
 loader = DataLoader(torch.arange(32.0).reshape(8, 4), 2)
 
+
 def train():
     for x in loader:
         model.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
         {used}second.step()
+
 
 train()
 print("=", round(model.weight.sum().item(), 6), round(model.bias.sum().item(), 6))
@@ -94,6 +98,7 @@ def test_a_condition_around_the_whole_training_is_none() -> None:
 IN_CLASS = """import sys
 <torch>
 
+
 class Runner:
     def __init__(self, with_poses):
         torch.manual_seed(0)
@@ -104,6 +109,7 @@ class Runner:
             self.poses = torch.nn.Embedding(8, 4)
             self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)
         self.loader = DataLoader(range(8), 2)
+
     def run(self):
         for numbers in self.loader:
             x = self.poses(numbers) if self.with_poses else torch.ones(2, 4)
@@ -112,6 +118,7 @@ class Runner:
                 self.second.step()
                 self.second.zero_grad()
         print("=", round(self.model.weight.sum().item(), 6))
+
 
 Runner("--poses" in sys.argv).run()
 """

@@ -52,12 +52,14 @@ class Batches:
     def __init__(self, loader):
         self.loader = loader
         self.batches = iter(loader)
+
     def __next__(self):
         try:
             return next(self.batches)
         except StopIteration:
             self.batches = iter(self.loader)
             return next(self.batches)
+
     def get(self):
         return next(self)
 
@@ -95,6 +97,7 @@ class Training:
     def __init__(self, loader, callbacks):
         self.loader = loader
         self.callbacks = callbacks
+
     def run(self):
         for x, y in self.loader:
             for callback in self.callbacks:
@@ -112,6 +115,7 @@ class Mixed:
             loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
             self.loaders.append(loader)
             self.iters.append(iter(loader))
+
     def draw(self):
         parts = []
         for i, it in enumerate(self.iters):
@@ -139,6 +143,7 @@ class Learner(nn.Module):
         super().__init__()
         self.net = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
+
     def forward(self, x, y):
         seen.append(sorted(x.flatten().tolist()))
         loss = F.mse_loss(self.net(x), y)
@@ -157,6 +162,7 @@ class Runner:
         self.first, self.second = first, second
         self.model = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+
     def one_pass(self, checks=False):
         loader = self.first if not checks else self.second
         total = 0.0

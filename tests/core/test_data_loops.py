@@ -11,11 +11,14 @@ ADAPTS = """
             def __init__(self):
                 super().__init__()
                 self.body = nn.Linear(4, 2)
+
             def forward(self, x):
                 return self.body(x)
+
             def learn(self, batches, optimizer):
                 for x, y in batches:
                     <step F.cross_entropy(self(x), y)>
+
             def adapt(self, x, y):
                 head = nn.Linear(2, 2)
                 {above}
@@ -24,6 +27,7 @@ ADAPTS = """
                     F.cross_entropy(head(self(x)), y).backward()
                     own.step()
                 return head(self(x))
+
             def score(self, tasks):
                 found = []
                 count = len(tasks)
@@ -66,6 +70,7 @@ class Sampler:
     def __init__(self):
         self.queue = Queue(10)
         Process(target=fill, args=(self.queue, 1000), daemon=True).start()
+
     def next_batch(self):
         return self.queue.get()
 
@@ -102,9 +107,11 @@ class Trainer:
     def __init__(self):
         self.net = Net()
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
     def fit(self):
         for self.epoch in range(0, self.last):
             self.learn(self.rows)
+
     def learn(self, rows):
         at = 0
         while at < len(rows) - 2:
@@ -248,8 +255,10 @@ class Agent:
     def __init__(self):
         self.model = torch.nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
     def load(self, name):
         self.model.load_state_dict(torch.load(name))
+
     def step(self, batch, training):
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
         if training:
@@ -259,6 +268,7 @@ class Agent:
 class Source:
     def __init__(self):
         self.at = 0
+
     def next_batch(self):
         self.at += 1
         return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))

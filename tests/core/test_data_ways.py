@@ -21,6 +21,7 @@ def endless():
 class Iterator:
     def __iter__(self):
         return batches()
+
     @classmethod
     def splits(cls):
         return cls(), cls()
@@ -62,9 +63,11 @@ class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Thread(target=self.fill, daemon=True).start()
+
     def fill(self):
         for pair in endless():
             self.ready.put(pair)
+
     def take(self):
         got = self.ready.get()
         return got
@@ -72,6 +75,7 @@ class Feeder:
 class Trainer:
     def __init__(self):
         self.feeder = Feeder()
+
     def train(self):
         iter = step = 0
         while step < 8:

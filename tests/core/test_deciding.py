@@ -31,6 +31,7 @@ def train():
         losses.append(loss.item())
     return losses[-1]
 
+
 def test_loss():
     total, weight = 0.0, 1.0
     with torch.no_grad():
@@ -53,6 +54,7 @@ STOPPER = """
 class Stopper:
     def __init__(self):
         self.best, self.left, self.stop = None, 2, False
+
     def __call__(self, loss):
         score = -loss
         if self.best is None or score > self.best:
@@ -390,6 +392,7 @@ from torch.nn import functional as F
 class Rows:
     def __init__(self, number):
         self.number = number
+
     def __iter__(self):
         for start in range(0, self.number, 4):
             yield torch.ones(min(4, self.number - start), 2)

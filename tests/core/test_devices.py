@@ -273,6 +273,7 @@ NET = """class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = torch.ones(2).cuda()
+
     def forward(self, x):
         return x * torch.ones(2, device="cuda")"""
 

@@ -101,6 +101,7 @@ SHARED = """
     import os
     import numpy
     import torch
+
     def table(path):
         if not os.path.exists(path):
             numpy.save(path, numpy.ones(3))
@@ -112,6 +113,7 @@ SHARED = """
             self.net = torch.nn.Linear(1, 1)
             self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
             self.table = table(path)
+
         def update(self, x):
             self.opt.zero_grad()
             (self.net(x) - x).pow(2).mean().backward()
@@ -187,17 +189,21 @@ CUT = """
             if not self.is_cut() or again:
                 self.cut()
             self.files = sorted(os.listdir(folder))
+
         def is_cut(self):
             if not os.path.exists(self.folder):
                 return False
             return True
+
         def cut(self):
             time.sleep(1)
             os.makedirs(self.folder, exist_ok=True)
             for number in range(8):
                 numpy.savetxt(os.path.join(self.folder, "%d.txt" % number), [number])
+
         def __len__(self):
             return len(self.files)
+
         def __getitem__(self, index):
             return torch.ones(1)
 """
@@ -253,6 +259,7 @@ def test_a_class_with_methods_of_common_names(other: str, turns: str, first: boo
 SMALL = """
     import os
     from subprocess import check_output
+
     def shrink(folder, factor):
         missing = False
         small = os.path.join(folder, "small_%d" % factor)
@@ -262,6 +269,7 @@ SMALL = """
             return
         os.makedirs(small)
         check_output("sleep 1; cp {}/*.txt {}".format(folder, small), shell=True)
+
     def read(folder, factor):
         shrink(folder, factor)
         return sorted(os.listdir(os.path.join(folder, "small_%d" % factor)))
@@ -275,6 +283,7 @@ SHRINKS = """
 
     class Options:
         kind = "Folder"
+
     def main():
         options = Options()
         {before}if hasattr(options, "cached") and os.path.exists(options.cached):

@@ -36,6 +36,7 @@ AVERAGER = """
 class Averager:
     def __init__(self):
         self.total, self.n = 0.0, 0
+
     def add(self, value, n):
         self.total += value * n
         self.n += n

@@ -18,18 +18,22 @@ from pathlib import Path
 
 <torch>
 
+
 class Settings:
     def __init__(self, stamp=None, overwrite=False):
         if stamp is None:
             stamp = str(time.time_ns())
         self._folder = Path("runs") / stamp
         self.folder.mkdir(parents=True, exist_ok=overwrite)
+
     @classmethod
     def read(cls):
         return cls()
+
     @property
     def folder(self):
         return self._folder
+
 
 def main(settings):
     if os.path.exists("out"):
@@ -43,6 +47,7 @@ def main(settings):
         <step loss = model(x).pow(2).mean()>
     torch.save(model.state_dict(), str(settings.folder / "model.pt"))
     print("=", found)
+
 
 if __name__ == "__main__":
     main(Settings.read())
@@ -69,9 +74,11 @@ class Store:
             self.load()
         except FileNotFoundError:
             pass
+
     def load(self):
         with open(self.path, "rb") as file:
             self.items = pickle.load(file)
+
     def save(self):
         self.saved = len(self.items)
         with open(self.path + ".new", "wb") as file:
@@ -160,14 +167,17 @@ ROWS_OF_ITS_NAME = """
 class Rows:
     def __init__(self):
         self.main = [2, 1]
+
     def all_rows(self):
         return in_order({given})
+
 
 def in_order(main):
     try:
         return sorted(main)
     except TypeError:
         return None
+
 
 if __name__ == "__main__":
     Rows().all_rows()
@@ -192,18 +202,22 @@ from pathlib import Path
 import torch
 from torch import nn
 
+
 class Rows:
     def path_of_rows(self):
         return Path("kept") / "rows.pkl"
+
     def unpack(self, folder):
         with zipfile.ZipFile("rows.zip") as packed:
             packed.extractall(folder)
+
     def fetch(self):
         root = Path(tempfile.mkdtemp())
         folder = root / "folder"
         self.unpack(folder)
         shutil.move(folder / os.listdir(folder)[0], "raw.txt")
         shutil.rmtree(root)
+
     def prepared(self):
         path = self.path_of_rows()
         {early}
@@ -212,16 +226,19 @@ class Rows:
         rows = torch.tensor([float(one) for one in Path("raw.txt").read_text().split()])
         with path.open("wb") as file:
             pickle.dump(rows, file)
+
     def load(self):
         self.prepared()
         path = self.path_of_rows()
         return pickle.load(path.open("rb"))
+
 
 def main():
     <model nn.Linear(1, 1)>
     for x in torch.utils.data.DataLoader(Rows().load().view(-1, 1), batch_size=2):
         <step loss = model(x).pow(2).mean()>
     return os.path.exists("raw.txt")
+
 
 if __name__ == "__main__":
     result = main()
@@ -253,6 +270,7 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
 TOOLS = """
 import os
 
+
 def mkdir(path):
     if not os.path.exists(path):
         os.mkdir(path)
@@ -265,12 +283,15 @@ import torch
 from torch import nn
 import tools
 
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.main = nn.Linear(4, 1)
+
     def forward(self, x):
         return self.main(x)
+
 
 def prepared():
     parser = argparse.ArgumentParser()
@@ -290,6 +311,7 @@ def prepared():
     tools.mkdir("extra")
     return args
 
+
 def main():
     args = prepared()
     model = Net().to(args.device)
@@ -298,6 +320,7 @@ def main():
         <step loss = model(x.to(args.device)).pow(2).mean()>
     torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
     return sorted([*os.listdir("."), *os.listdir(args.out)])
+
 
 if __name__ == "__main__":
     result = main()
@@ -321,6 +344,7 @@ KEEPS_TWO = """
 import os
 <torch>
 
+
 def keep(net, name):
     torch.save(net.state_dict(), name)
     names = [name]
@@ -332,6 +356,7 @@ def keep(net, name):
             os.remove(old)
     with open("kept.txt", "w") as file:
         file.write(" ".join(names[:2]))
+
 
 net = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

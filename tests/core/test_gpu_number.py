@@ -123,6 +123,7 @@ class Base:
 class Trainer(Base):
     def __init__(self, args):
         super().__init__(args)
+
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         <loop torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))>

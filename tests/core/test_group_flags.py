@@ -18,6 +18,7 @@ parser.add_argument("--nodes", type=int, default=1)
 parser.add_argument("--do_train", action="store_true")
 args = parser.parse_args()
 
+
 def main():
     if args.do_train:
         if args.nodes > 1:
@@ -34,6 +35,7 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+
 
 main()
 """

@@ -106,6 +106,7 @@ class Trainer:
         self.model = model
         self.measure = measure
         self.optimizer = optimizer
+
     def fit(self, loader):
         for x in loader:
             loss = self.measure(self.model(x), x[:, :1])

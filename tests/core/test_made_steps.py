@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+
 def make_step(train, learn=None):
     def step(state, batch):
         net = state["net"]
@@ -29,16 +30,19 @@ def make_step(train, learn=None):
 
     return step
 
+
 def make_learn():
     def learn(optimizer):
         optimizer.step()
 
     return learn
 
+
 def batches(data):
     while True:
         for part in DataLoader(data, 4):
             yield part
+
 
 def main():
     torch.manual_seed(0)
@@ -57,6 +61,7 @@ def main():
             other = next(test_batches)
             tested.append(test_step(state, other).item())
     return [net.weight.detach().clone(), torch.tensor(tested)]
+
 
 result = main()
 """

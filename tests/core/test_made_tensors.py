@@ -33,6 +33,7 @@ class Net(nn.Module):
         super().__init__()
         self.scale = torch.ones(4)
         self.names = ["a"]
+
     def forward(self, x):
         start = torch.zeros(len(x), x.size(1))
         return x + start

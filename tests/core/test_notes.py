@@ -59,6 +59,7 @@ def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None
 
 FINDER = """
     import importlib
+
     def find(name):
         path = {path}
         return importlib.import_module(path).Trainer
@@ -72,6 +73,7 @@ TRAINER = """
             self.model = torch.nn.Linear(2, 1)
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
             self.loader = DataLoader(torch.rand(8, 2), batch_size=2)
+
         def fit(self):
             for batch in self.loader:
                 self.optimizer.zero_grad()

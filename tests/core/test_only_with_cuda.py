@@ -20,6 +20,7 @@ if cuda:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
 
+
 def train(cuda):
     for x, y in loader:
         if cuda:
@@ -27,6 +28,7 @@ def train(cuda):
         {step}
         loss = criterion(model(x), y)
         <step loss>
+
 
 train(cuda)
 """

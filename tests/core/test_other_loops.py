@@ -123,6 +123,7 @@ PREFETCHER = """
 class Prefetcher:
     def __init__(self, batches):
         self.batches = iter(batches)
+
     def next(self):
         return next(self.batches, None)
 
@@ -167,6 +168,7 @@ class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Process(target=fill, args=(self.ready, random.randint(0, 9))).start()
+
     def take(self):
         return self.ready.get()
 

@@ -18,6 +18,7 @@ class Rows:
         self.x = np.random.rand(64, 4).astype("float32")
         self.at = 0
         self.order = np.arange(64)
+
     def next_batch(self, size=8):
         start = self.at
         self.at += size
@@ -65,8 +66,10 @@ class Lines(Dataset):
     def __init__(self):
         self.file = open("lines.txt")
         self.rows = [[float(n)] for n in range(8)]
+
     def __len__(self):
         return 8
+
     def __getitem__(self, index):
         {item}
 

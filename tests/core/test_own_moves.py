@@ -9,6 +9,7 @@ class Memory(nn.Module):
         super().__init__()
         self.cell = nn.Linear(4, 2)
         self.start = torch.zeros(1, 2)
+
     def forward(self, x):
         return self.cell(x) + self.start
 {own}
@@ -21,6 +22,7 @@ class Whole(nn.Module):
         super().__init__()
         self.memory = Memory()
         self.memory = self.memory.cuda()
+
     def forward(self, x):
         return self.memory(x)
 

@@ -11,12 +11,15 @@ class Net{0}:
         if loss.item() < 0.1:
             print("small", loss.item())
         self.note(loss)
+
     def note(self, loss):
         self.save(loss)
         self.show(loss)
+
     def save(self, loss):
         self.show(loss)
         self.note(loss)
+
     def train(self):
         self.model = torch.nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

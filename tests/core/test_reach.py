@@ -59,6 +59,7 @@ import torch
 class Other:
     def __init__(self):
         self.net = torch.nn.Linear(1, 1).cuda()
+
     def train(self):
         return self.net.cuda()
 

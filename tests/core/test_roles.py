@@ -66,6 +66,7 @@ class Trainer:
         self.loss = loss
         self.loader = loader
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
     def train(self):
         self.loss.step()
         for x, y in self.loader:

@@ -14,6 +14,7 @@ class Net(torch.nn.Module):
         super().__init__()
         self.line = torch.nn.Linear(1, 1)
         self.scale = torch.ones(1).cuda() if torch.cuda.is_available() else torch.ones(1)
+
     def forward(self, x):
         return self.line(x) * self.scale
 """
@@ -159,6 +160,7 @@ GIVEN_DEVICE = {
             def __init__(self, epochs, device=torch.device("cuda:0")):
                 self.epochs = epochs
                 self.device = torch.device(device)
+
             def run(self, loader, model):
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in loader:

@@ -75,6 +75,7 @@ class Trainer:
     def __init__(self, model):
         self.model, self.loader = model, DataLoader([], 4)
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
     def start(self):
         for data in self.loader:
             losses = self.train_step(data)
@@ -89,6 +90,7 @@ class Own(Trainer):
         loss = self.model(data["rows"]).mean()
         loss.backward()
         return loss.item()
+
     def train_step(self, data):
         return self.losses(data)
 

@@ -27,6 +27,7 @@ def main():
     for x, y in DataLoader(rows, 2, sampler=DistributedSampler(rows)):
         <step>
 
+
 if __name__ == "__main__":
     main()
     result = importlib.import_module("crosstrain.comm.process_group").group_timeout()

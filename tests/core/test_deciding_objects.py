@@ -182,14 +182,19 @@ if args.best < 2:
     torch.save(model.state_dict(), "best.pt")
     wait += 1
 """
+RETURNED = NAMED.replace("args = S", "def read():\n    args = S").replace("args.{name}", "    args.{name}")
+RETURNED = RETURNED.replace("value = t", "    return args\nargs = read()\nvalue = t")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "is_own"),
     [("folder", 'time.strftime("%H%M%S")', False), ("best", "train()", True), ("best", "len(rows)", False)],
 )
-def test_one_attribute_of_the_options_is_not_all_of_them(name: str, value: str, is_own: bool) -> None:
-    text = after(NAMED.format(name=name, value=value))
+@pytest.mark.parametrize("text", [NAMED, RETURNED], ids=["bound", "returned"])
+def test_one_attribute_of_the_options_is_not_all_of_them(
+    name: str, value: str, is_own: bool, text: str
+) -> None:
+    text = after(text.format(name=name, value=value))
     assert ("accelerator.reduce(args.best" in text) is is_own, text
     assert "accelerator.reduce(args.every" not in text
 

@@ -310,6 +310,15 @@ def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: st
     assert "self.loader = accelerator.prepare(self.loader)" not in after
 
 
+@pytest.mark.parametrize(("raised", "is_own"), [("self.steps += 1", True), ("self.saved += 1", False)])
+def test_the_length_of_a_parameter_that_begins_a_count_is_the_attributes(raised: str, is_own: bool) -> None:
+    text = LAST.format(more="", test="epoch").replace("Runner()", "Runner(loaders()[0])")
+    own = "__init__(self, loader):\n        self.loader = loader; self.classes = 1"
+    text = text.replace("__init__(self):\n        self.loader, self.classes = loaders()", own)
+    text = text.replace("len(self.loader)", "2 * len(loader)").replace("self.saved += 1", raised)
+    assert ("self.steps = 2 * len(self.loader)" in converted(text)) is is_own
+
+
 LOWERED = """
 import torch
 from pytorch_pretrained_bert import BertAdam
@@ -417,6 +426,10 @@ print(len(loader), [loader])
         ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
         ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
         ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + 1; print(n, total)", "pass", False),
+        ("start = epoch * len(loader)", "1; start += 1; print(start)", "pass", True),
+        ("start = epoch * len(loader)", "1; print(start)", "pass", False),
         ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
         ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
     ],

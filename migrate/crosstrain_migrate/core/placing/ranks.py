@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .options import Option, Options
+from .sides import asks_availability
 
 RULE = "CT309"
 KNOWN = "the launcher knows the number"
@@ -55,6 +56,21 @@ class Ranks:
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
                 code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
+                self._count_without_gpus(call)
+
+    def _count_without_gpus(self, count: ast.Call) -> None:
+        """`gpus = 0` beside `if torch.cuda.is_available(): gpus = torch.cuda.device_count()`: launched processes are as many
+        without them."""
+        statement = self.script.statement(count)
+        branch = self.script.parent(statement)
+        if not isinstance(statement, ast.Assign) or statement.value is not count:
+            return
+        if not isinstance(branch, ast.If) or not asks_availability(branch.test):
+            return
+        frame, targets = self.script.frame(count), map(written, statement.targets)
+        for value in (one for text in targets for one in self.script.values(frame, text)):
+            if isinstance(value, ast.Constant) and value.value == 0:
+                self._replace(value, self._variable(value, "LOCAL_WORLD_SIZE", "0"))
 
     def _dotted(self, call: ast.Call) -> str:
         return self.script.dotted(call.func)

@@ -54,11 +54,17 @@ def test_a_flag_that_the_author_sets_is_the_author_s(flag: str) -> None:
     assert "num_processes > 1" not in converted(GROUP.format(flag=flag, shown="pass"))
 
 
-def test_the_number_of_gpus_that_is_shown_is_the_machine_s() -> None:
-    after = converted(GROUP.format(flag=True, shown='print("GPUs: %d" % torch.cuda.device_count())'))
-    assert "torch.cuda.device_count()" in after
-    counted = converted(GROUP.format(flag=True, shown="share = 8 // torch.cuda.device_count()"))
-    assert "torch.cuda.device_count()" not in counted
+@pytest.mark.parametrize(("shown", "stays"), [('print("GPUs: %d" % {})', True), ("share = 8 // {}", False)])
+def test_the_number_of_gpus_that_is_shown_is_the_machine_s(shown: str, stays: bool) -> None:
+    after = converted(GROUP.format(flag=True, shown=shown.format("torch.cuda.device_count()")))
+    assert ("torch.cuda.device_count()" in after) is stays
+
+
+@pytest.mark.parametrize(("test", "counts"), [("torch.cuda.is_available()", True), ("rank", False)])
+def test_processes_that_are_counted_by_gpus_are_counted_without_them(test: str, counts: bool) -> None:
+    shown = f"share = 0\n    if {test}:\n        share = torch.cuda.device_count()"
+    after = converted(GROUP.format(flag=True, shown=shown))
+    assert ('share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))' in after) is counts
 
 
 FOLDER = (

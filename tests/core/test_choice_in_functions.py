@@ -62,7 +62,6 @@ IN_A_CLASS = """import argparse
 
 class Settings:
     use_gpu = True
-
     def read(self, given):
         for key, value in given.items():
             setattr(self, key, value)
@@ -73,7 +72,6 @@ class Trainer:
         self.model = torch.nn.Linear(4, 2)
         if {test}:
             self.model = self.model.cuda()
-
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         for x, y in DataLoader([], 8):
@@ -96,6 +94,12 @@ PARSED = """def main():
 
 if __name__ == "__main__":
     main()"""
+OVERWRITTEN = """
+def read(parser):
+    args = parser.parse_args()
+    args.use_gpu = torch.device("cuda" if args.use_gpu >= 0 else "cpu")
+    return args
+"""
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
@@ -119,8 +123,14 @@ run()"""
             "Accelerator(cpu=not args.use_gpu)",
         ),
         ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
+        (
+            "True",
+            PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)") + OVERWRITTEN,
+            "args = read(parser)",
+            "Accelerator(cpu=str(args.use_gpu) == 'cpu')",
+        ),
     ],
-    ids=["computed", "an option", "read into an object"],
+    ids=["computed", "an option", "read into an object", "overwritten by the device"],
 )
 def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
     lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]
@@ -136,7 +146,6 @@ class Trainer:
         self.device = torch.device("cuda" if on_gpu else "cpu")
         self.net = torch.nn.Linear(4, 2).to(self.device)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
@@ -178,31 +187,32 @@ def test_a_call_that_asks_for_the_cpu_has_it(made: str, is_cpu: bool) -> None:
     assert ("Accelerator(cpu=True)" in after) == is_cpu
 
 
+OWN, BOTH = "self.on_gpu = args.use_gpu", "not (args.use_gpu and args.no_cuda)"
+
+
 @pytest.mark.parametrize(
-    ("bound", "is_kept"),
+    ("test", "bound", "computed", "cpu"),
     [
-        ("self.on_gpu = args.use_gpu", True),
-        ("self.on_gpu = args.use_gpu and args.width > 2", False),
-        ("self.on_gpu = args.use_gpu\n        if args.no_cuda:\n            self.on_gpu = args.wide", False),
+        ("self.on_gpu", OWN, "pass", "not args.use_gpu"),
+        ("self.on_gpu", f"{OWN} and args.width > 2", "pass", None),
+        ("self.on_gpu", f"{OWN}\n        if args.no_cuda:\n            {OWN}", "pass", None),
+        ("self.on_gpu and self.fits", f"{OWN}; self.fits = args.no_cuda", "pass", BOTH),
+        ("self.on_gpu and self.fits", f"{OWN}; self.fits = ask()", "pass", None),
+        ("self.on_gpu", 'self.on_gpu = args["gpu"]', "args = {'gpu': args.use_gpu}", "not args.use_gpu"),
+        ("self.on_gpu", 'self.on_gpu = args["gpu"]', "args = {'gpu': args.use_gpu and args.wide}", None),
+        ("self.args.gpu.use", "self.args = args", 'args.gpu = __import__("gpus").first()', None),
+        ("torch.cuda.is_available()", "self.args = args", "pass", ""),
     ],
 )
-def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(bound: str, is_kept: bool) -> None:
-    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed="pass"))
-    text = text.replace("self.args = args", bound)
-    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
-    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
-
-
-def test_a_choice_that_the_beginning_cannot_know_is_said() -> None:
-    text = IN_A_CLASS.format(
-        test="self.args.gpu.use", begin=PARSED.format(computed='args.gpu = __import__("gpus").first()')
-    )
-    assert [one.reason for one in notes(text, "CT105") if "choice of the CPU" in one.reason]
-
-
-def test_whether_there_is_a_gpu_is_no_choice() -> None:
-    text = IN_A_CLASS.format(test="torch.cuda.is_available()", begin=PARSED.format(computed="pass"))
-    assert "cpu=" not in converted(text) and not notes(text, "CT105")
+def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
+    test: str, bound: str, computed: str, cpu: str | None
+) -> None:
+    """What the beginning cannot know is said; whether there is a GPU is no choice."""
+    begin = PARSED.format(computed=computed.replace("args =", "given ="))
+    begin = begin.replace("Trainer(args)", "Trainer(given)") if "given" in begin else begin
+    text = IN_A_CLASS.format(test=test, begin=begin).replace("self.args = args", bound)
+    assert f"Accelerator(cpu={cpu})" in converted(text) if cpu else "cpu=" not in converted(text)
+    assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is (cpu is None)
 
 
 IN_CALLED = """import argparse
@@ -233,27 +243,15 @@ main()
         ("opt", "opt.cuda", "options", "pass"),
         ("use_cuda", "use_cuda", "options.cuda", "pass"),
         ("options", "options.cuda", "options", "print('begins')"),
+        ("n", "opt.cuda", "8", "opt = read(n)"),  # which it cannot know
     ],
 )
 def test_the_first_accelerator_has_the_flag(given: str, flag: str, call: str, first: str) -> None:
-    after = converted(IN_CALLED.format(given=given, flag=flag, call=call, first=first))
-    main = after[after.index("def main") :]
-    assert "parse_args()\n    accelerator = Accelerator(cpu=not options.cuda)\n" in main
-    assert after.count("cpu=") == 1
-
-
-def test_a_flag_that_the_first_accelerator_cannot_know_is_said() -> None:
-    text = IN_CALLED.format(given="n", flag="opt.cuda", call="8", first="opt = read(n)")
-    assert "cpu=" not in converted(text)
-    assert "not kept" in notes(text, "CT105")[0].reason
-
-
-def test_two_flags_of_an_object_are_the_options_they_are_bound_to() -> None:
-    text = IN_A_CLASS.format(test="self.on_gpu and self.fits", begin=PARSED.format(computed="pass"))
-    bound = "self.on_gpu = args.use_gpu\n        self.fits = {}"
-    both = converted(text.replace("self.args = args", bound.format("args.no_cuda")))
-    assert "Accelerator(cpu=not (args.use_gpu and args.no_cuda))" in both
-    assert "cpu=" not in converted(text.replace("self.args = args", bound.format("ask()")))
+    text = IN_CALLED.format(given=given, flag=flag, call=call, first=first)
+    main = converted(text).partition("def main")[2]
+    is_known = "parse_args()\n    accelerator = Accelerator(cpu=not options.cuda)\n" in main
+    assert converted(text).count("cpu=") == is_known == (given != "n")
+    assert is_known or "not kept" in notes(text, "CT105")[0].reason
 
 
 @pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
@@ -272,18 +270,6 @@ def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_
     after = converted(IN_FUNCTION.format(own="pass", flag="args.cuda"))
     made, wrapped = after.index("Accelerator(cpu=not args.cuda)"), after.index("accelerator.prepare(model)")
     assert made < wrapped
-
-
-@pytest.mark.parametrize(
-    ("entry", "is_kept"), [("args.use_gpu", True), ("args.use_gpu and args.width > 2", False)]
-)
-def test_an_objects_own_flag_is_that_of_the_dictionary_that_it_is_given(entry: str, is_kept: bool) -> None:
-    computed = f'params = {{"gpu": {entry}, "width": 2}}'
-    text = IN_A_CLASS.format(test="self.on_gpu", begin=PARSED.format(computed=computed))
-    text = text.replace("self.args = args", 'self.on_gpu = args["gpu"]').replace(
-        "Trainer(args)", "Trainer(params)"
-    )
-    assert ("Accelerator(cpu=not args.use_gpu)" in converted(text)) == is_kept
 
 
 ASKED = """import argparse
@@ -322,3 +308,61 @@ for x, y in DataLoader([], 8):
 def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
     after = converted(ASKED.format(made=made, other=other))
     assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after
+
+
+GIVEN_BACK = """<torch>
+import argparse
+def load(args):
+    args.width = 4
+    return DataLoader([], 8), {given}
+def run(args):
+    loader, args = load(args)
+    model = nn.Linear(4, 2)
+    if args.cuda:
+        model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        <step>
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+args = parser.parse_args()
+args.cuda = not args.no_cuda and torch.cuda.is_available()
+if __name__ == "__main__":
+    run(args)
+"""
+
+
+@pytest.mark.parametrize(("given", "is_first"), [("args", True), ("read(args)", False)])
+def test_options_that_a_function_gives_back_are_known_above(given: str, is_first: bool) -> None:
+    after = converted(GIVEN_BACK.format(given=given))
+    assert ("def run(args):\n    accelerator = Accelerator(cpu=args.no_cuda)\n" in after) is is_first
+
+
+SETTINGS = """<torch>
+
+def read(names):
+    settings = Settings()
+    if {test}:
+        settings.device = "cuda"
+    else:
+        settings.device = "cpu"
+    return settings
+
+settings = read(sys.argv[1:])
+<model torch.nn.Linear(4, 2).to(settings.device)>
+<loop torch.nn.functional.mse_loss(model(x), y)>
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_asked"),
+    [
+        ("names", True),
+        ("names and torch.cuda.is_available()", True),
+        ("torch.cuda.is_available()", False),
+        ("not torch.cuda.is_available()", False),
+    ],
+)
+def test_a_device_among_settings_that_a_function_returns(test: str, is_asked: bool) -> None:
+    after = converted(SETTINGS.format(test=test))
+    assert ("= Accelerator(device=settings.device)\nsettings.device = " in after) is is_asked, after

@@ -89,16 +89,19 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "test", ["torch.cuda.is_available()", "args.kind == 'cuda'", "args.kind.startswith('cuda')"]
+    ("test", "is_guard"),
+    [
+        ("torch.cuda.is_available()", True),
+        ("args.kind == 'cuda'", True),
+        ("args.kind.startswith('cuda')", True),
+        ("gpu", True),
+        ("args.fast", False),
+    ],
 )
-def test_a_guard_of_the_authors_needs_no_second_one(test: str) -> None:
-    code = f"if {test}:\n        torch.cuda.synchronize()"
-    assert code in converted(script(before=code))
-
-
-def test_a_flag_of_the_authors_is_no_such_guard() -> None:
-    after = converted(script(before="if args.fast:\n        torch.cuda.synchronize()"))
-    assert "if args.fast and torch.cuda.is_available():" in after
+def test_a_guard_of_the_authors_needs_no_second_one(test: str, is_guard: bool) -> None:
+    code = f"gpu = torch.cuda.is_available()\n    if {test}:\n        torch.cuda.synchronize()"
+    after = converted(script(before=code))
+    assert code in after if is_guard else f"if {test} and torch.cuda.is_available():" in after
 
 
 def test_a_numbered_text_stays_a_text() -> None:
@@ -173,11 +176,6 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
     text = text.replace("def train", code)
     assert "flags.device = PartialState().device" in converted(text)
     assert [one.reason for one in notes(text, "CT105")] == ["the script's own choice of the CPU is not kept"]
-
-
-def test_a_variable_that_asks_for_cuda_is_a_guard() -> None:
-    code = "gpu = torch.cuda.is_available()\n    if gpu:\n        torch.cuda.synchronize()"
-    assert code in converted(script(before=code))
 
 
 @pytest.mark.parametrize(
@@ -319,16 +317,12 @@ device = try_gpu({given})
 """
 
 
-def test_what_a_function_chooses_by_the_machine_alone_is_the_accelerators() -> None:
-    after = converted(CHOOSER.format(given="", other='torch.device("cpu")'))
-    assert "\ndevice = accelerator.device\n" in after, after
-    assert 'device = torch.device("cuda:0")' in after, "the helper stays its author's"
-
-
-@pytest.mark.parametrize("other", ["fallback", "None"])
+@pytest.mark.parametrize("other", ['torch.device("cpu")', "fallback", "None"])
 def test_a_function_that_may_choose_something_else_is_asked(other: str) -> None:
+    """What it chooses by the machine alone is the accelerator's; the helper stays its author's."""
     after = converted(CHOOSER.format(given="", other=other))
-    assert "\ndevice = try_gpu()\naccelerator = Accelerator(device=device)\n" in after
+    asked = "try_gpu()\naccelerator = Accelerator(device=device)"
+    assert f"\ndevice = {asked if 'cpu' not in other else 'accelerator.device'}\n" in after, after
     assert 'device = torch.device("cuda:0")' in after
 
 

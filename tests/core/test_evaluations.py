@@ -348,6 +348,34 @@ def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt:
     assert (PREPARED in text) is is_dealt, text
 
 
+STEP_OF_BOTH = """
+def step(x, y):
+    loss = F.cross_entropy(model(x), y)
+    if {test}:
+        <step loss>
+    return loss
+
+<model>
+for x, y in DataLoader(data):
+    step(x, y)
+model.{mode}()
+total, test_loader = 0.0, DataLoader(test)
+for x, y in test_loader:
+    total += step(x, y).item()
+print(total)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "mode", "is_dealt"),
+    [("model.training", "eval", True), ("model.training", "train", False), ("data", "eval", False)],
+)
+def test_a_step_that_trains_in_training_mode_evaluates_below_eval(
+    test: str, mode: str, is_dealt: bool
+) -> None:
+    assert (PREPARED in converted(PRELUDE + STEP_OF_BOTH.format(test=test, mode=mode))) is is_dealt
+
+
 @pytest.mark.parametrize("body", ["dist.all_reduce(total)", "return total"])
 def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: str) -> None:
     function = f"def over_all(total):\n    {body}\n"

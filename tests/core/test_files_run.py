@@ -98,11 +98,9 @@ print("=", sorted(os.listdir(".")), store.items, store.saved)
 
 def test_a_file_is_moved_once_also_where_nobody_can_wait_for_it(tmp_path: Path) -> None:
     """A second process would not find it any more."""
-    after = converted(STORE.format(put="os.replace")).text
-    assert (
-        '                pickle.dump(self.items, file)\n            os.replace(self.path + ".new", self.path)\n'
-        in after
-    )
+    after = converted(STORE.format(put="os.renames")).text
+    moved = '                pickle.dump(self.items, file)\n            os.renames(self.path + ".new", self.path)\n'
+    assert moved in after
     assert launched(tmp_path, after) == ["= ['items', 'script.py'] [0, 1] 2"]
 
 

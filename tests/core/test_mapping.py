@@ -49,6 +49,16 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize(
+    ("handler", "is_told"),
+    [("except:\n        stop()", True), ("except KeyboardInterrupt:\n        stop()", False)],
+)
+def test_a_process_that_ends_with_an_error_tells_the_launcher(handler: str, is_told: bool) -> None:
+    spawn = "mp.spawn(work, nprocs=args.processes, args=(args,))"
+    text = NODE.replace(f"    {spawn}", f"    try:\n        {spawn}\n    {handler}")
+    assert ("        stop()\n        raise\n" in converted(text)) is is_told
+
+
 def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:
     """What the author decides by rank stays; the sampler asks the group, so that its loader needs nothing."""
     after = converted(NODE)
@@ -138,15 +148,11 @@ def test_a_group_that_no_other_code_asks_for_is_there_from_the_beginning() -> No
 
 
 def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
-    text = NODE.replace(
-        "    torch.cuda.set_device(gpu)",
-        "    device = gpu % torch.cuda.device_count()\n    torch.cuda.set_device(device)",
-    )
-    text = text.replace("x.to(gpu)", "x.to(device)")
+    chosen = "    device = gpu % torch.cuda.device_count()\n    torch.cuda.set_device(device)"
+    text = NODE.replace("    torch.cuda.set_device(gpu)", chosen).replace("x.to(gpu)", "x.to(device)")
     after = converted(text)
     assert "    device = accelerator.device\n" in after
-    assert "x.to(device)" in after
-    assert "torch.cuda.set_device(device)" in after
+    assert "x.to(device)" in after and "torch.cuda.set_device(device)" in after
 
 
 def test_a_number_is_no_device_elsewhere() -> None:
@@ -185,14 +191,15 @@ def test_a_wrapped_model_that_a_library_trains_is_averaged_by_its_wrapper() -> N
     assert once_more(after) == after
 
 
-def test_accelerate_takes_no_script_that_a_library_trains() -> None:
-    refused = conversion(HIDDEN, "accelerate").findings
-    assert [one.rule for one in refused if one.severity.value == "refused"] == ["CT303"]
-
-
-def test_without_a_wrapper_nothing_averages_what_a_library_trains() -> None:
+@pytest.mark.parametrize(
+    ("wraps", "runtime", "rule"), [(True, "accelerate", "CT303"), (False, "crosstrain", "CT202")]
+)
+def test_what_a_library_trains_needs_its_wrapper_and_the_bundled_runtime(
+    wraps: bool, runtime: str, rule: str
+) -> None:
     alone = HIDDEN.replace("    model = DDP(model, device_ids=[gpu])\n", "").replace(".module.", ".")
-    assert [one.rule for one in conversion(alone).findings if one.severity.value == "refused"] == ["CT202"]
+    found = conversion(HIDDEN if wraps else alone, runtime).findings
+    assert [one.rule for one in found if one.severity.value == "refused"] == [rule]
 
 
 BEFORE = """    if not os.path.exists("run"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.results import Severity
 
-from .converting import conversion, converted
+from .converting import conversion
 from .filling import filled
 from .projects import write
 
@@ -43,44 +43,10 @@ train({given})
 """
 
 
-@pytest.mark.parametrize(
-    ("default", "given", "is_refused"),
-    [
-        ("False", "[]", False),
-        ("True", "[]", True),
-        ("False", "[], True", True),
-        ("False", "[], line_search=options.search", True),
-        ("False", "[], **options", True),
-    ],
-)
-def test_a_line_search_that_no_call_asks_for_is_no_reason(default: str, given: str, is_refused: bool) -> None:
-    found = conversion(SWITCHED.format(default=default, given=given)).findings
-    assert any(one.severity is Severity.REFUSED for one in found) is is_refused
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        script("from torch.distributed.fsdp import FullyShardedDataParallel"),
-        script("import torch.distributed.rpc as rpc", "def elsewhere():\n    rpc.init_rpc('worker')\n\n"),
-        script("from torch.optim import LBFGS"),
-        script(before="model.share_memory()"),
-    ],
-)
-def test_what_is_only_named_is_converted(text: str) -> None:
-    assert "accelerator.prepare(" in converted(text)
-
-
 WORKERS = script(
     "import torch.distributed as dist\nfrom multiprocessing import Process",
     "def work(rank):\n    {join}train([])\n\nfor rank in range(2):\n    Process(target=work, args=(rank,)).start()\n\n",
 )
-
-
-@pytest.mark.parametrize(("join", "refused"), [("dist.init_process_group('gloo')\n    ", True), ("", False)])
-def test_processes_that_a_script_starts_join_no_group_of_the_launcher(join: str, refused: bool) -> None:
-    found = conversion(WORKERS.replace("{join}", join)).findings
-    assert any(one.severity is Severity.REFUSED for one in found) is refused
 
 
 PLAYS = """import torch
@@ -102,20 +68,7 @@ for state, gain in {data}:
 """
 
 
-def test_what_trains_on_a_data_set_and_plays_to_be_judged_is_converted() -> None:
-    text = PLAYS.format(loader="loader = torch.utils.data.DataLoader(rows)", data="loader")
-    assert "loader = accelerator.prepare(" in converted(text) or ", loader = " in converted(text)
-
-
-def test_a_data_set_beside_what_it_plays_and_trains_on_is_refused() -> None:
-    """An expert's recordings train the judge, the policy trains on its own games: each process has played others."""
-    games = "def batches(games):\n    yield from games\n\n"
-    text = games + PLAYS.format(
-        loader="loader = torch.utils.data.DataLoader(rows)", data="batches(play(make_world()))"
-    )
-    assert [one for one in conversion(text).findings if one.severity is Severity.REFUSED]
-
-
+GAMES = "def batches(games):\n    yield from games\n\n"
 RECORDED = """import random
 import torch
 
@@ -140,47 +93,83 @@ for turn in range(100):
 """
 
 
-def test_what_plays_only_to_be_judged_is_converted_without_a_loader() -> None:
-    assert "accelerator.prepare(" in converted(RECORDED.format(kept="pass", given="total"))
+LOADER = "loader = torch.utils.data.DataLoader(rows)"
+JOINS = "dist.init_process_group('gloo')\n    "
+CASES = [
+    *(
+        (f"line search: {default}, {given}", SWITCHED.format(default=default, given=given), is_refused)
+        for default, given, is_refused in (
+            ("False", "[]", False),
+            ("True", "[]", True),
+            ("False", "[], True", True),
+            ("False", "[], line_search=options.search", True),
+            ("False", "[], **options", True),
+        )
+    ),
+    ("FSDP is only named", script("from torch.distributed.fsdp import FullyShardedDataParallel"), False),
+    (
+        "RPC in dead code",
+        script("import torch.distributed.rpc as r", "def f():\n    r.init_rpc('a')\n\n"),
+        False,
+    ),
+    ("LBFGS is only named", script("from torch.optim import LBFGS"), False),
+    ("shared memory without processes", script(before="model.share_memory()"), False),
+    ("a module that only sounds like accelerate", script("import accelerated"), False),
+    ("processes that join a group beside the launcher's", WORKERS.replace("{join}", JOINS), True),
+    ("processes without a group", WORKERS.replace("{join}", ""), False),
+    ("it plays to be judged, beside a loader", PLAYS.format(loader=LOADER, data="loader"), False),
+    # An expert's recordings train the judge, the policy trains on its own games: each process has played others.
+    ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),
+    ("it plays to be judged, without a loader", RECORDED.format(kept="pass", given="total"), False),
+    ("it keeps its games", RECORDED.format(kept="memory.append((state, gain))", given="total"), True),
+    ("it gives its games away", RECORDED.format(kept="pass", given="total, state"), True),
+]
 
 
 @pytest.mark.parametrize(
-    ("kept", "given"), [("memory.append((state, gain))", "total"), ("pass", "total, state")]
+    ("text", "is_refused"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_what_keeps_or_gives_away_its_play_is_refused(kept: str, given: str) -> None:
-    done = conversion(RECORDED.format(kept=kept, given=given))
-    assert [one for one in done.findings if one.severity is Severity.REFUSED]
+def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> None:
+    done = conversion(text)
+    assert any(one.severity is Severity.REFUSED for one in done.findings) is is_refused
+    assert is_refused or "accelerator.backward" in done.text
 
 
-def test_a_trainer_that_is_given_the_step_is_left_alone() -> None:
-    text = filled("""import torch
-from ignite.engine import Engine
+GIVEN_AWAY = """import torch
+{imported}
 
 <model>
 
+{decorated}
 def update(engine, batch):
     <step loss = model(batch).mean()>
 
-trainer = Engine(update)
-trainer.run(torch.utils.data.DataLoader(rows))
-""")
-    done = conversion(text)
-    assert done.text == text
-    assert any("Ignite trains" in one.reason for one in done.findings)
+{end}
+"""
 
 
-@pytest.mark.parametrize("line", ["from accelerate import Accelerator"])
-def test_a_script_for_accelerate_is_told_which_lines_to_change(line: str) -> None:
-    text = script(line)
+@pytest.mark.parametrize(
+    ("imported", "decorated", "end", "said"),
+    [
+        ("from ignite.engine import Engine", "", "Engine(update).run(rows)", "Ignite trains"),
+        ("import ray", "@ray.remote(num_gpus=1)", "update.remote(0, rows)", "Ray runs `update`"),
+        ("import ray", "@torch.enable_grad()", "update(0, rows)", ""),
+    ],
+)
+def test_a_trainer_that_is_given_the_step_is_left_alone(
+    imported: str, decorated: str, end: str, said: str
+) -> None:
+    text = filled(GIVEN_AWAY.format(imported=imported, decorated=decorated, end=end))
     done = conversion(text)
-    assert done.text == text
+    assert (done.text == text) is bool(said)
+    assert not said or any(said in one.reason for one in done.findings)
+
+
+def test_a_script_for_accelerate_is_told_which_lines_to_change() -> None:
+    text = script("from accelerate import Accelerator")
+    done = conversion(text)
     (told,) = done.findings
-    assert told.severity is Severity.NOTE
-    assert "import from crosstrain" in told.remedy
-
-
-def test_a_module_that_only_sounds_like_accelerate_is_no_reason() -> None:
-    assert "accelerator.backward" in converted(script("import accelerated"))
+    assert done.text == text and told.severity is Severity.NOTE and "import from crosstrain" in told.remedy
 
 
 TESTS = """import {runner}

@@ -29,6 +29,7 @@ def placed(model, device):
 
 def save(model, path):
     torch.save(unwrapped(model).state_dict(), path)
+    print(path)
 """
 TRAINER = """
 import torch
@@ -41,6 +42,7 @@ def one_epoch(model, loader, optimizer, device):
         x, y = x.to(device), y.to(device)
         <step loss = torch.nn.functional.mse_loss(model(x), y)>
         total += loss.item()
+    print("trained", total)
     return total / len(loader)
 
 def finish(model, path):
@@ -87,6 +89,10 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     assert [train(folder, name, launched=False)[0] for name in (first, second)] == before
     zero, one = train(folder, second, 2)
     assert zero == one and list(zero) == list(before[1])
+    own, others = (folder / "trainer.py").read_text(), (folder / "helper.py").read_text()
+    assert (
+        '.print("trained"' in own and "\n    print(path)" in others
+    )  # it trains; a helper may be of any script
     text = (folder / f"{second}.py").read_text()
     assert "accelerator = Accelerator()" in text and ".is_main_process" in text, "its own part is converted"
 

@@ -69,6 +69,10 @@ WRAPPERS = {
     "torch.nn.DataParallel(model, gpus)": (
         "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None)"
     ),
+    "torch.nn.DataParallel(model, gpus, None, dim, chunk_sizes=rows)": (
+        "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None, None, dim, "
+        "chunk_sizes=rows if accelerator.num_processes == 1 else None)"
+    ),
     "torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], static_graph=True)": (
         "torch.nn.parallel.DistributedDataParallel(model, static_graph=True)"
     ),

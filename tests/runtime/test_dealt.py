@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,13 @@ class Batch:
     names: list[str]
 
 
+class Rows:
+    """Answers to every name, as a data set of torchtext's does, which each batch holds."""
+
+    def __getattr__(self, name: str) -> Iterator[str]:
+        yield name
+
+
 KINDS: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
     "list": list,
     "class": Epochs,
@@ -93,6 +101,7 @@ ITEMS: dict[str, tuple[Callable[[int], Any], Callable[[Any], int]]] = {
     "numpy": (lambda i: [np.full(2, i), None], lambda item: int(item[0][0])),
     "number": (lambda i: i, lambda item: item),
     "dataclass": (lambda i: Batch(torch.tensor([i]), ["a"]), lambda item: int(item.x)),
+    "holder": (lambda i: SimpleNamespace(x=i, of=Rows()), lambda item: int(item.x)),
     "sparse": (lambda i: torch.tensor([[0.0, i]]).to_sparse(), lambda item: int(item.to_dense()[0, 1])),
 }
 

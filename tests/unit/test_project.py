@@ -94,6 +94,8 @@ def test_every_form_of_import_leads_to_the_loop(tmp_path: Path, imports: str, fi
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in script
 
 
+OLD = {"train.py": script("import old; from loop import fit"), "loop.py": HELPER}
+
 UNCALLED = TRAIN.replace("from loop", "from .loop").replace('if __name__ == "__main__":\n        main()', "")
 ENGINE = "from loop import fit\n\ndef train_all(m, l, o, device):\n    fit(m, l, o, device)\n"
 PACKAGE = {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/lib/__init__.py": "", "pkg/lib/loop.py": HELPER}
@@ -157,6 +159,8 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
         "examples/train.py",
         True,
     ),
+    "a module that cannot be read": (OLD | {"old.py": "def f(:\n"}, "train.py", True),
+    "a module of Python 2": (OLD | {"old.py": "print 'old'\n"}, "train.py", False),
 }
 
 

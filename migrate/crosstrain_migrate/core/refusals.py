@@ -191,7 +191,8 @@ def _own_ranks(script: Script) -> list[Finding]:
 
 
 def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
-    """Another framework's trainer that is given the function that steps: `Engine(update)`."""
+    """Another framework's trainer that is given the function that steps, `Engine(update)`, or runs one in workers of its
+    own, `@ray.remote`."""
     names = {one.frame.name for one in roles.backwards if isinstance(one.frame, FUNCTIONS)}
     for call in script.calls:
         given = {written(one) for one in (*call.args, *(k.value for k in call.keywords))}
@@ -200,6 +201,13 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
             reason = f"{what} trains: it is given `{min(given & names)}`"
             remedy = f"use what {what} has for several processes"
             return [finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)]
+    for function in filter(is_function_frame, script.reached_frames):
+        named = [script.dotted(getattr(one, "func", one)).split(".")[0] for one in function.decorator_list]
+        what = next((FRAMEWORKS[name] for name in named if name in FRAMEWORKS), None)
+        if what and any(is_called_below(script, one.frame, function) for one in roles.backwards):
+            reason = f"{what} runs `{function.name}`, which trains, in processes of its own"
+            remedy = "convert a script that calls it by itself"
+            return [finding_at(function, BUILT_ON, reason, remedy, Severity.NOTE)]
     return []
 
 

@@ -15,13 +15,15 @@ from typing import Any, TypeVar
 
 from crosstrain_migrate.files.may_train import may_train
 from crosstrain_migrate.outcome import Migrated
-from crosstrain_migrate.results import Change, FileResult, Finding, RoleFact
+from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact
 from crosstrain_migrate.syntax import program
+from crosstrain_migrate.syntax.problems import PYTHON_2, UNPARSABLE, syntax_problem
+from crosstrain_migrate.syntax.program import tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
 
 from .import_graph import ImportGraph, Project, is_script
 from .progress import Progress
-from .sources import Source
+from .sources import Broken, Source
 
 Said = TypeVar("Said", Change, Finding, RoleFact)
 # Beyond these a script is understood with the files nearest to it alone: a library's internals are not what trains.
@@ -92,14 +94,18 @@ class _Program:
 
     files: tuple[Source, ...]
     roots: tuple[Path, ...]
+    problem: InputError | None = None  # for which it cannot run
 
     def linked(self, shared: frozenset[Path]) -> Unit:
+        source = self.files[-1]
+        if self.problem is not None:
+            told = (source.path, source.target, source.data, source.text, source.encoding)
+            return Unit((source,), Broken(*told, self.problem))
         top = os.path.commonpath(self.roots)  # so that a module has one name, however it is imported
 
         def under(path: Path) -> str:
             return os.path.relpath(path, top).replace(os.sep, "/")
 
-        source = self.files[-1]
         text = program.link(
             ((under(file.target), file.text) for file in self.files),
             tuple(map(under, self.roots)),
@@ -115,10 +121,12 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     project = Project(source, graph)
     if not project.imported(source):
         return None
+    problem = None
     for by_text in (True, False):  # what a computed name may mean is left out first
         project = Project(source, graph, _limit(source, graph), by_text)
         try:
             files = [file for file in project.files if file is source or graph.links(file)]
+            problem = _of_python_2(source, (one for one in project.files if one not in files))
             break
         except _TooLarge:
             files = []
@@ -128,7 +136,20 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     # A module with the loop in it need not name torch itself.
     if not may_train(b"\n".join(file.code for file in files)) or not graph.links(source):
         return None
-    return _Program(tuple(files), project.roots)
+    return _Program(tuple(files) if problem is None else (source,), project.roots, problem)
+
+
+def _of_python_2(script: Source, unread: Iterable[Source]) -> InputError | None:
+    """Why a script cannot run that imports a module of Python 2."""
+    for file in unread:
+        try:
+            tree_of(file.text)
+        except UNPARSABLE as error:
+            problem = syntax_problem(file.path, file.text, error)
+            if problem.reason.startswith(PYTHON_2):
+                reason = f"imports {file.path}, which {problem.reason}, line {problem.line}"
+                return InputError(script.path, reason, problem.remedy)
+    return None
 
 
 def _limit(script: Source, graph: ImportGraph) -> Callable[[Source], None]:

@@ -120,6 +120,13 @@ class Source:
         return _merge_line_ends(self.text.split("\n"), ends, text.split("\n"))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Broken(Source):
+    """A script that cannot run, for what it imports."""
+
+    problem: InputError
+
+
 def read_bytes(path: Path) -> tuple[bytes, Path]:
     """A regular file's bytes, and the file itself behind any symbolic links. Raises `Unusable`."""
     try:

@@ -19,7 +19,7 @@ from crosstrain_migrate.results import FileResult, InputError
 from crosstrain_migrate.syntax.problems import syntax_problem
 
 from .progress import Progress
-from .sources import Source, Unusable
+from .sources import Broken, Source, Unusable
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -64,6 +64,8 @@ def _processors() -> int:
 
 def migrate_one(source: Source, options: Options, migrate: Migrate) -> Migrated | InputError:
     """One file's result, or why there is none; never an exception, so that the other files get theirs."""
+    if isinstance(source, Broken):
+        return source.problem
     try:
         result = migrate(source.path, source.text, options)
         if result.error is not None:

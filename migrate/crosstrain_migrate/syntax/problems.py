@@ -11,6 +11,8 @@ from crosstrain_migrate.results import InputError
 # What `ast.parse` raises for text that is not Python: ValueError for null bytes, the last two for deep nesting.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
+PYTHON_2 = "is Python 2"  # how the reason begins
+
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
     ((3, 11), re.compile(r"\s*except\s*\*")),
     ((3, 12), re.compile(r"\s*type\s+\w+\s*(\[.*\])?\s*=")),
@@ -42,7 +44,7 @@ def syntax_problem(
         reason = f"uses syntax of Python {there}, and this is Python {here}"
         remedy = f"Run migrate with Python {there} or newer."
     elif _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code)):
-        reason, remedy = f"is Python 2 ({message})", "Convert it to Python 3 first."
+        reason, remedy = f"{PYTHON_2} ({message})", "Convert it to Python 3 first."
     elif re.search(r"\basync\s*=", code):
         reason = "names an argument `async`, which is a keyword since Python 3.7"
         remedy = "Write `non_blocking=` instead, then run again."

@@ -48,7 +48,7 @@ class Fingerprint:
                 self._add(part, objects=objects)
                 self._parts.append(",")
             self._parts.append(")")
-        elif hasattr(value, "__array__"):
+        elif hasattr(type(value), "__array__"):  # an object may answer to every name
             self._array(value)
         elif (fields := fields_of(value)) is not None:
             self._named(type(value).__name__, fields, objects)

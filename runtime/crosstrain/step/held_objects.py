@@ -38,7 +38,8 @@ def gives_batches(obj: Any) -> bool:
 
     Containers of options, modules, parameters or loaders give none.
     """
-    if isinstance(obj, (*_NO_BATCHES, DataLoader)) or hasattr(obj, "__array__") or hasattr(obj, "parameters"):
+    is_array = hasattr(type(obj), "__array__")
+    if isinstance(obj, (*_NO_BATCHES, DataLoader)) or is_array or hasattr(obj, "parameters"):
         return False
     if isinstance(obj, range):
         return True

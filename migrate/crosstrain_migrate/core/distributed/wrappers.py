@@ -167,15 +167,14 @@ def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: st
         plan.replace(call, rule, reason, template, it=model)
         return
     plan.replace(call, rule, reason, template, it=call)
-    of_devices = [*call.args[1:], *(k.value for k in call.keywords if k.arg in _OPTIONS_OF_DEVICES)]
-    for argument in of_devices:
-        is_none = isinstance(argument, ast.Constant) and argument.value is None
-        if rule == PARALLEL and not is_none:  # one process keeps to the author's GPUs
-            plan.replace(
-                argument, rule, reason, f"{{ids}} if {accelerator}.num_processes == 1 else None", ids=argument
-            )
-        else:
+    # Rows for each device, `chunk_sizes`, are given to a wrapper of the project's own alone.
+    named = [k.value for k in call.keywords if k.arg in (*_OPTIONS_OF_DEVICES, "chunk_sizes")]
+    for argument in (*call.args[1 : 3 if rule == PARALLEL else None], *named):
+        if rule != PARALLEL:
             plan.add(e.RemoveArgument(call, rule, reason, argument=argument))
+        elif not isinstance(argument, ast.Constant) or argument.value is not None:
+            code = f"{{ids}} if {accelerator}.num_processes == 1 else None"
+            plan.replace(argument, rule, reason, code, ids=argument)  # one process keeps to the author's GPUs
     plan.note(rule, call, f"{_KEEPS_NAMES} in line {used.lineno}", "nothing needs to be done")
 
 

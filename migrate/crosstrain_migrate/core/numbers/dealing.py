@@ -9,6 +9,7 @@ from functools import cached_property
 
 from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
 from crosstrain_migrate.core.reading.certain import Certain
+from crosstrain_migrate.core.reading.modes import evaluates
 from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
@@ -179,13 +180,8 @@ class Evaluations:
         inside = (n for n in walk(node) if isinstance(n, ast.With)) if isinstance(node, ast.For) else ()
         if self.script.is_without_gradient(node) or any(map(without_gradient, inside)):
             return True
-        modes = [
-            (place_of(call), last_name(call.func) == "eval" or _is_false(call))
-            for call in self.script.calls_in(frame)
-            if is_method(call, "eval", "train") and place_of(call) <= place_of(node)
-        ]
-        if modes:
-            return max(modes)[1]
+        if (mode := evaluates(self.script, node)) is not None:
+            return mode
         if isinstance(frame, ast.Module) or depth > 2:
             return False
         calls = self.script.direct_callers(frame)
@@ -289,8 +285,3 @@ def _is_one(sources: list[ast.expr]) -> bool:
     return len({ast.unparse(one) for one in sources}) == 1 and (
         len(sources) == 1 or not any(isinstance(n, ast.Call) for n in walk(sources[0]))
     )
-
-
-def _is_false(call: ast.Call) -> bool:
-    given = call.args[:1] or [keyword.value for keyword in call.keywords]
-    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_statement_call
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
 
 from .audience import Audience
 from .downloads import Downloads
@@ -41,7 +41,8 @@ class Output:
         self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data], ours)
         self._saved_apart = saved_apart
         # The files that speak of the training: the script's own, and those that train or evaluate.
-        self._speaking = {self.script.entry, *map(self.script.module, (*training, *dealt))}
+        self._training = {*map(self.script.module, (*training, *dealt))}
+        self._speaking = {self.script.entry, *self._training}
 
     def run(self) -> None:
         stamps = Stamps(self.plan, self.accelerators, self.audience)
@@ -64,8 +65,9 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            is_early = self.accelerators.is_early(call) or self.script.is_shared(call)
-            if is_early or self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
+            if self._is_of_others(call) or self.accelerators.is_early(call):
+                continue
+            if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):
                 knows = (
@@ -74,6 +76,11 @@ class Output:
                     else self.plan.state(call, "print")
                 )
                 self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
+
+    def _is_of_others(self, call: ast.Call) -> bool:
+        """Whether a print may be another script's: in a shared file, outside of the functions of one that trains."""
+        trains = self.script.module(call) in self._training and is_function_frame(self.script.frame(call))
+        return self.script.is_shared(call) and not trains
 
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""

@@ -25,14 +25,15 @@ FUNCTIONS = {
         ("pickle.dump", "json.dump", "yaml.dump", "joblib.dump", "dill.dump", "torch.jit.save"), 1
     ),
     **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"), 1),
-    **dict.fromkeys(("os.rename", "os.replace", "os.link", "os.symlink", "shutil.make_archive"), 1),
+    **dict.fromkeys(("os.rename", "os.renames", "os.replace", "os.link", "os.symlink"), 1),
+    "shutil.make_archive": 1,
     **dict.fromkeys(REMOVERS, 0),
     "torch.onnx.export": 2,
     "yaml.safe_dump": 1,
     "cPickle.dump": 1,
 }
 # What a second process would not find any more, or would take away from the first.
-_ONCE = frozenset({"os.rename", "os.replace", "shutil.move", "os.remove", "os.unlink"})
+_ONCE = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move", "os.remove", "os.unlink"})
 # The same by the last part of their names, which say enough: functions, or methods of a figure, a table, a path.
 WRITERS = {
     **dict.fromkeys(

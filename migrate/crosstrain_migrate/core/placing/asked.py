@@ -206,9 +206,28 @@ def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
 
 def _is_chosen(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is a device, and more than what the machine has says which one."""
+    if "." in name and not name.startswith("self."):
+        return _is_setting(script, home, name)
     values = script.values(home, name) if "." not in name else []
     is_cpu = _sides_in(script, values) == {"cpu"} and not _is_for_results(script, name)
     return _may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+
+
+def _is_setting(script: Script, home: Frame, name: str) -> bool:
+    """Whether it is one of an object that a function of the project gives, which takes the CPU or a GPU by a flag:
+    `settings.device` of `settings = read()`."""
+    root, _, part = name.partition(".")
+    made = script.values(home, root)
+    call = made[0] if len(made) == len(script.stores(home, root)) == 1 else None
+    makers = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    for maker in makers if len(makers) == 1 else ():
+        given = {written(n.value) for n in script.within(maker) if isinstance(n, ast.Return) and n.value}
+        values = [value for text in given for value in script.values(maker, f"{text}.{part}")]
+        tests = [one.test for value in values for one in script.around(value) if isinstance(one, ast.If)]
+        bare = [test.operand if isinstance(test, ast.UnaryOp) else test for test in tests]
+        asks = any(flag_of(script, maker, test) for test in bare)
+        return asks and {side_of(script, value) for value in values} == {"cpu", "gpu"}
+    return False
 
 
 def _is_for_results(script: Script, name: str) -> bool:

@@ -39,13 +39,22 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
             for node in script.within(frame):
                 if (found := finder(script, frame, node)) is None:
                     continue
-                owner, code = _as_given(script, frame, found[0])
+                owner, code = _as_given(script, frame, _as_overwritten(script, frame, *found))
                 asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
                         return choice
                 first = first or (found[1] if asked else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
+
+
+def _as_overwritten(script: Script, frame: Frame, code: str, node: ast.AST) -> str:
+    """The test below its own statement, which may put the device into the option that it asks:
+    `opt.device = torch.device("cuda" if opt.device >= 0 else "cpu")`."""
+    asked = {written(one) for one in walk(ast.parse(code)) if isinstance(one, ast.Attribute)}
+    statement = script.statement(node)
+    targets = map(written, statement.targets) if isinstance(statement, ast.Assign) else ()
+    return next((f'str({target}) == "cpu"' for target in targets if target in asked), code)
 
 
 def _as_given(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .options import Option, Options
+from .sides import asks_availability
 
 RULE = "CT309"
 KNOWN = "the launcher knows the number"
@@ -55,6 +56,21 @@ class Ranks:
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
                 code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
+                self._count_without_gpus(call)
+
+    def _count_without_gpus(self, count: ast.Call) -> None:
+        """`gpus = 0` beside `if torch.cuda.is_available(): gpus = torch.cuda.device_count()`: launched processes are as many
+        without them."""
+        statement = self.script.statement(count)
+        branch = self.script.parent(statement)
+        if not isinstance(statement, ast.Assign) or statement.value is not count:
+            return
+        if not isinstance(branch, ast.If) or not asks_availability(branch.test):
+            return
+        frame, targets = self.script.frame(count), map(written, statement.targets)
+        for value in (one for text in targets for one in self.script.values(frame, text)):
+            if isinstance(value, ast.Constant) and value.value == 0:
+                self._replace(value, self._variable(value, "LOCAL_WORLD_SIZE", "0"))
 
     def _dotted(self, call: ast.Call) -> str:
         return self.script.dotted(call.func)
@@ -99,8 +115,18 @@ class Ranks:
         for statement in additions:
             code = f"{written(statement.target)} = {self.plan.state(statement)}.{_OF_GROUP[of]}"
             self.plan.add(e.ReplaceStatement(statement, RULE, KNOWN, transaction=CORE, code=code))
-        if not stores and (option := self.options.read_by(node)) is not None:
+        option = self.options.read_by(node)
+        is_kept = isinstance(node, ast.Attribute) and all(self._keeps(option, value) for value in stores)
+        if option is not None and (is_kept or not stores):
             self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
+
+    def _keeps(self, option: Option | None, value: ast.expr) -> bool:
+        """Whether an option that is set to a value is what it was, or what a run without processes has: `if not
+        args.distributed: args.rank = 0`."""
+        is_fixed = isinstance(value, ast.Constant) and isinstance(
+            self.script.parent(self.script.statement(value)), ast.If
+        )
+        return is_fixed or self.options.read_by(value) is option
 
     def _stores(self, node: ast.expr) -> list[ast.expr]:
         """What an attribute is set to anywhere, also where an object keeps the options (`self.args.size`), a variable in its

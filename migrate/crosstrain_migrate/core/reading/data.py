@@ -18,6 +18,7 @@ from .certain import Certain
 from .fetched import is_fetched_apart
 from .generators import Generators
 from .iterators import DEPTH, Iterators
+from .modes import is_left_out
 from .ranges import Ranges
 from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
 
@@ -99,7 +100,8 @@ class TrainingData:
             return False
         hit = False
         for call in self.script.callers(frame):
-            if self.script.is_without_gradient(call):  # what it computes there is not trained
+            # What it computes there is not trained.
+            if self.script.is_without_gradient(call) or is_left_out(self.script, node, call):
                 continue
             hit |= self._behind_parameter(call, frame) or self._look_around(
                 call, self.script.frame(call), asked, depth + 1

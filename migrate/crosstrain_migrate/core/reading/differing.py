@@ -351,6 +351,9 @@ class Differing:
                     self._raise_entry(key, _entry_of(key, name), self.level(one))
                 continue
             results = self._results_of(given)
+            if key is not None and isinstance(given, ast.Call):
+                for member, level in self._members_returned(given):
+                    self._raise_entry(key, (key[0], key[1] + member), level)
             if isinstance(part, ast.Tuple | ast.List) and len(results) == len(part.elts):
                 for element, level in zip(part.elts, results, strict=True):
                     self._bind(element, level)
@@ -370,7 +373,7 @@ class Differing:
 
     def _return(self, frame: Frame, value: ast.expr) -> None:
         values = value.elts if isinstance(value, ast.Tuple) else [value]
-        levels = [self.level(one) for one in values]
+        levels = [ALIKE if self._members_alone(frame, one) else self.level(one) for one in values]
         known = self._results.get(frame)
         if known is None:
             self._results[frame] = levels
@@ -378,6 +381,25 @@ class Differing:
             self._results[frame] = [max(pair) for pair in zip(known, levels, strict=True)]
         else:
             self._results[frame] = [max(*known, *levels)]
+
+    def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
+        """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose
+        folder is named by the time."""
+        key = self.key(returned) if isinstance(returned, ast.Name) else None
+        if key is None or self._of_key(key) or key[0] is not frame or not is_function_frame(frame):
+            return []
+        uses = [self.script.parent(call) for call in self.script.callers(frame)]
+        if not all(isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) for one in uses):
+            return []
+        found = [(one[1].removeprefix(key[1]), self._of_key(one)) for one in self._entries.get(key, ())]
+        return [(name, level) for name, level in found if level]
+
+    def _members_returned(self, call: ast.Call) -> list[tuple[str, int]]:
+        functions = self.script.functions(self.script.last(call.func))
+        returns = [
+            (f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)
+        ]
+        return [one for f, value in returns if value is not None for one in self._members_alone(f, value)]
 
     def _bind(self, target: ast.expr, level: int) -> None:
         for part in _parts(target):

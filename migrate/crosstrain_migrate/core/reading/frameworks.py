@@ -17,7 +17,7 @@ FRAMEWORKS = {
     "catalyst": "Catalyst",
     "colossalai": "ColossalAI",
     "megatron": "Megatron",
-    "ray": "Ray Train",
+    "ray": "Ray",
     "sagemaker": "SageMaker",
 }
 TRAINERS = {

@@ -9,9 +9,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .modes import is_left_out
 from .roles import STEPS, Roles
 from .script import Script, is_function_frame, is_method, names_in
 
@@ -49,10 +50,14 @@ class Phases:
         for node in walk(loop):
             if not isinstance(node, ast.Call) or self.script.frame(node) is not frame:
                 continue
-            if is_method(node, "backward", *STEPS):
+            if is_method(node, "backward", *STEPS) and not self._is_given_batch(node):
                 yield node, self._tests(node, loop)
             else:
                 yield from self._steps_of_called(node, loop)
+
+    def _is_given_batch(self, call: ast.Call) -> bool:
+        """Whether a step is a function of the project that trains on what it is given: `trainer.step(batch)`."""
+        return bool(call.args) and not self._training.isdisjoint(self.script.functions(last_name(call.func)))
 
     def _steps_of_called(self, call: ast.Call, loop: ast.For) -> Iterator[Step]:
         """The same in the functions that a call of the loop runs, in the words of the loop's frame."""
@@ -60,7 +65,7 @@ class Phases:
             if function not in self._training or self.script.frame(loop) is function:
                 continue
             for inner in self.script.calls_in(function):
-                if is_method(inner, "backward", *STEPS):
+                if is_method(inner, "backward", *STEPS) and not is_left_out(self.script, inner, call):
                     tests = [self._told(test, call, function) for test in self._tests(inner, function)]
                     yield inner, [*(one for one in tests if one is not None), *self._tests(call, loop)]
 

@@ -10,7 +10,8 @@ from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .holders import Held
-from .schedules import OwnSchedule, counted_lengths
+from .lengths import counted_lengths
+from .schedules import OwnSchedule
 
 
 class Anchors:

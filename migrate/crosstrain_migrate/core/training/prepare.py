@@ -24,19 +24,18 @@ from crosstrain_migrate.syntax.walks import walk
 from .anchors import Anchors
 from .conditional import made_under_condition
 from .holders import Held, Holders
+from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
 from .periods import count_turns, periods, stays_whole
 from .schedules import (
     asks_at_each_step,
-    counted_lengths,
     counting_optimizers,
     made_for_steps,
     own_schedules,
     say_counted_steps,
     say_own_schedules,
     shortened,
-    stands_by_counter,
 )
 
 RULE = "CT201"
@@ -102,7 +101,8 @@ class Preparing:
 
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
-        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches."""
+        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
+        a variable holds it that loops alone read."""
         text = ast.unparse(data.node)
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
@@ -117,6 +117,7 @@ class Preparing:
             if (
                 counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)}
                 or any(self.script.table.is_inside(call, test) for test in tests)
+                or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
             ):
                 found.append(call.args[0])
@@ -276,7 +277,18 @@ class Preparing:
         for one in (one for one in places if one not in together):
             self._write(init, places[one], [one], behind=True)
         self._write(init, last, together, behind=True)
+        for one in (one for one in places if one.kind == "loader"):
+            self._ask_attribute(init, one.text)
         return [one for one in those if one not in places]
+
+    def _ask_attribute(self, init: Frame, text: str) -> None:
+        """The length that counts batches, `len(loader)`, is that of the prepared attribute, where `__init__` binds it to its
+        parameter: `self.loader = loader`."""
+        for given in self.script.values(init, text):
+            if isinstance(given, ast.Name) and given.id in self.script.parameters(init):
+                for read in counted_lengths(self.script, init, given.id, self._with_lengths):
+                    if place_of(read) > place_of(given):
+                        self.plan.replace(read, RULE, REASON, text)
 
     def _is_counted(self, init: Frame, one: Held, last: ast.stmt) -> bool:
         """Whether the length of a loader counts batches above the place where the others are prepared."""

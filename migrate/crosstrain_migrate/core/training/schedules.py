@@ -5,7 +5,6 @@ own classes, which are given the length of the prepared loader, and learning rat
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,14 +12,12 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame, names_in
-from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .ends import ends_by_steps, limits_of_steps
 from .holders import Held
-from .taken import counts_taken
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
 
@@ -61,7 +58,7 @@ def made_for_steps(script: Script, scheduler: Stepped, loaders: Iterable[Held]) 
     calls = [v for v in script.values(scheduler.frame, scheduler.text) if isinstance(v, ast.Call)]
     limits = {text for loop in script.loops_around(scheduler.call) for text in limits_of_steps(script, loop)}
     schedule = OwnSchedule(scheduler, tuple(calls))
-    given = list(_given_to(script, schedule)) if limits and calls else []
+    given = list(given_to(script, schedule)) if limits and calls else []
     lengths = [n.args for n in given if isinstance(n, ast.Call) and last_name(n.func) == "len"]
     asked = [one for args in lengths for one in args]
     is_limited = any(isinstance(n, ast.Name | ast.Attribute) and written(n) in limits for n in given)
@@ -152,116 +149,7 @@ def _is_torch(script: Script, cls: ast.ClassDef, depth: int = 0) -> bool:
     return False
 
 
-def counted_lengths(
-    script: Script, frame: Frame, text: str, schedules: Iterable[OwnSchedule]
-) -> list[ast.expr]:
-    """Where a loader's length counts the batches of one process: `first_epoch = step // len(loader)`, a schedule's own."""
-    in_schedules = {id(n) for one in schedules for n in _given_to(script, one)}
-    found = []
-    for read in script.reads(frame, text):
-        length = script.parent(read)
-        if not isinstance(length, ast.Call) or last_name(length.func) != "len":
-            continue
-        share = script.parent(length)
-        divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
-        is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
-        counts = (
-            counts or counts_taken(script, frame, text, length) or _measures_progress(script, frame, length)
-        )
-        if id(length) in in_schedules or is_share or counts:
-            found.append(read)
-    return found
-
-
-def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
-    """Whether a loop compares its own count of batches with an attribute that a length is bound to, `if i == self.steps - 1:`,
-    and no schedule of torch is made for the steps of all processes."""
-    targets = bound.targets if isinstance(bound, ast.Assign) and isinstance(bound.value, ast.Call) else []
-    if len(targets) != 1 or not written(targets[0]).startswith("self."):
-        return False
-    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
-        return False
-    text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
-    reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
-    return any(
-        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop)
-        for read in reads
-        for one in script.around(read)
-        for loop in script.loops_around(read)
-    )
-
-
-def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
-    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
-    cells above its training keep what they have."""
-    if (
-        is_linked(script.text)
-        or not isinstance(bound, ast.Assign)
-        or len(bound.targets) != 1
-        or not isinstance(bound.targets[0], ast.Name)
-    ):
-        return False
-    if not isinstance(bound.value, ast.Call) or script.loops_around(bound):
-        return False
-    name = bound.targets[0].id
-    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == name and n is not bound.targets[0]]
-    return bool(reads) and all(
-        script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
-        for one in reads
-    )
-
-
-def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
-    """Whether a number that is computed from a length is read beside a loop's count of batches, and else only told above:
-    `start = epoch * len(loader)` of `p = (i + start) / total`, `steps = len(loader)` of the file in `if i == steps:` of
-    the function that trains."""
-    bound = script.statement(length)
-    targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
-    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
-    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
-        return False
-    name = targets[0].id if isinstance(targets[0], ast.Name) else ""
-    frames = [frame]
-    if isinstance(frame, ast.Module):
-        inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
-        frames += [one for one in inner if not script.binds(one, name)]
-    reads = [read for one in frames for read in script.reads(one, name)]
-    told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
-    return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
-
-
-def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
-    """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`."""
-    suite, statement = script.suite_of(bound), script.statement(read)
-    loops = [i for i, one in enumerate(suite) if isinstance(one, ast.For | ast.AsyncFor | ast.While)]
-    above = suite[: loops[0]] if loops else suite
-    return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-
-
-def stands_by_counter(script: Script, read: ast.expr) -> bool:
-    """Whether a number is read in one expression with a loop's count of batches."""
-    beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
-    counters = {name for loop in script.loops_around(read) for name in (*counters_of(loop), *raised_in(loop))}
-    return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
-
-
-def raised_in(loop: Loop) -> Iterator[str]:
-    """`step` of a loop with `step = step + 1` or `step += 1`."""
-    for one in loop.body if isinstance(loop, ast.For) else ():
-        target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
-        raised = (f"{written(target)} += 1", f"{written(target)} = {written(target)} + 1") if target else ()
-        if isinstance(target, ast.Name) and ast.unparse(one) in raised:
-            yield target.id
-
-
-def _is_in_schedule(script: Script, node: ast.AST) -> bool:
-    """Whether something is given to a schedule of torch, which is made for the steps of all processes."""
-    calls = (one for one in script.around(node) if isinstance(one, ast.Call))
-    return any("lr_scheduler" in (script.dotted(one.func) or "") for one in calls)
-
-
-def _given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
+def given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
     """What a schedule is given, with what the variables in it are bound to in the same frame."""
     for call in schedule.made:
         frame = script.frame(call)
@@ -276,7 +164,7 @@ def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Ite
     """Says which schedules of the project's own are not given the length of the loader that is prepared."""
     known = set(map(id, lengths))
     for one in schedules:
-        if not any(id(node) in known for node in _given_to(plan.script, one)):
+        if not any(id(node) in known for node in given_to(plan.script, one)):
             reason = f"`{one.stepped.text}` moves one step a batch, and each process has its own share of the batches"
             remedy = "give it the steps of one process: the length of the prepared loader"
             plan.note("CT201", one.made[0], reason, remedy)
@@ -303,7 +191,7 @@ def say_counted_steps(plan: Plan, optimizers: Iterable[OwnSchedule], lengths: It
     """Says which of them are not given the length of the loader that is prepared."""
     known = set(map(id, lengths))
     for one in optimizers:
-        if not any(id(node) in known for node in _given_to(plan.script, one)):
+        if not any(id(node) in known for node in given_to(plan.script, one)):
             reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
             plan.note("CT201", one.made[0], reason, "divide the number by `accelerator.num_processes`")
 
@@ -347,6 +235,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         nodes = [node for statement in loop.body for node in walk(statement)]
         batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop))
         rates = _decides_rate(nodes)
+        _count_batches(plan, nodes)
         for node in nodes:
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
@@ -358,6 +247,54 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
                 code = f'{accelerators.at(node)}.reduce({{it}}, "sum")'
                 reason = "the learning rate follows the rows of all processes"
                 plan.replace(node.value, "CT602", reason, code, it=node.value)
+
+
+def _count_batches(plan: Plan, nodes: list[ast.AST]) -> None:
+    """`group["lr"] = lr * (1 - group["step"] * batch_size / total)`, in a function that each step calls: a step takes a batch of
+    each process."""
+    script = plan.script
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    given = (k.value for call in script.calls for k in call.keywords if k.arg == "batch_size")
+    sizes = {ast.unparse(one) for one in given if isinstance(one, ast.Name | ast.Attribute)}
+    for function in (one for call in calls for one in script.functions(script.last(call.func))):
+        for node in script.within(function):
+            if not isinstance(node, ast.Assign) or not _sets_rate(node):
+                continue
+            shares = [
+                n.left for n in walk(node.value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+            ]
+            parts = [one for share in shares for one in _factors(share)]
+            counted = [
+                one
+                for one in parts
+                if not isinstance(one, ast.Constant) and ast.unparse(_bare(one)) not in sizes
+            ]
+            for one in parts if counted else ():
+                if ast.unparse(_bare(one)) in sizes and not plan.is_replaced(one):
+                    code = f"{{it}} * {plan.state(one)}.num_processes"
+                    plan.replace(
+                        one, "CT201", "the learning rate follows the rows of all processes", code, it=one
+                    )
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    """`a`, `b` and `c` of `a * b * c`"""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """`n` of `float(n)`"""
+    return (
+        node.args[0]
+        if isinstance(node, ast.Call) and written(node.func) in ("float", "int") and node.args
+        else node
+    )
+
+
+def _sets_rate(node: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Subscript) and ast.unparse(t.slice) == "'lr'" for t in node.targets)
 
 
 def _computed_from(nodes: list[ast.AST], names: set[str]) -> set[str]:
@@ -375,7 +312,6 @@ def _decides_rate(nodes: list[ast.AST]) -> set[str]:
     found: set[str] = set()
     for _ in range(4):
         for node in assigns:
-            sets = any(isinstance(t, ast.Subscript) and ast.unparse(t.slice) == "'lr'" for t in node.targets)
-            if sets or found & {written(target) for target in node.targets}:
+            if _sets_rate(node) or found & {written(target) for target in node.targets}:
                 found |= {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
     return found

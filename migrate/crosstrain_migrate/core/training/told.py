@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.script import Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .schedules import raised_in
+from .lengths import raised_in
 
 RULE = "CT201"
 REASON = "each process makes its share of the steps"

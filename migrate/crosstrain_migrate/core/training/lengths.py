@@ -1,0 +1,155 @@
+"""Which lengths count the batches of one process: those that are read beside a loop's own count of them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator
+
+from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame, names_in
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .schedules import OwnSchedule, given_to
+from .taken import counts_taken
+
+
+def counted_lengths(
+    script: Script, frame: Frame, text: str, schedules: Iterable[OwnSchedule]
+) -> list[ast.expr]:
+    """Where a loader's length counts the batches of one process: `first_epoch = step // len(loader)`, a schedule's own."""
+    in_schedules = {id(n) for one in schedules for n in given_to(script, one)}
+    found = []
+    for read in script.reads(frame, text):
+        length = script.parent(read)
+        if not isinstance(length, ast.Call) or last_name(length.func) != "len":
+            continue
+        share = script.parent(length)
+        divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
+        is_share = isinstance(share, ast.BinOp) and divides and share.right is length
+        counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
+        counts = counts or _measures_progress(script, frame, length)
+        if id(length) in in_schedules or is_share or counts:
+            found.append(read)
+    return found
+
+
+def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
+    """Whether a loop compares its own count of batches with an attribute that a length is bound to, `if i == self.steps - 1:`,
+    and no schedule of torch is made for the steps of all processes."""
+    targets = bound.targets if isinstance(bound, ast.Assign) and isinstance(bound.value, ast.Call) else []
+    if len(targets) != 1 or not written(targets[0]).startswith("self."):
+        return False
+    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+        return False
+    text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
+    reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
+    return any(
+        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop)
+        for read in reads
+        for one in script.around(read)
+        for loop in script.loops_around(read)
+    )
+
+
+def counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
+    cells above its training keep what they have."""
+    if (
+        is_linked(script.text)
+        or not isinstance(bound, ast.Assign)
+        or len(bound.targets) != 1
+        or not isinstance(bound.targets[0], ast.Name)
+    ):
+        return False
+    if not isinstance(bound.value, ast.Call) or script.loops_around(bound):
+        return False
+    name = bound.targets[0].id
+    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == name and n is not bound.targets[0]]
+    return bool(reads) and all(
+        script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
+        for one in reads
+    )
+
+
+def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
+    """Whether a number that is computed from a length is read beside a loop's count of batches, and else only told above:
+    `start = epoch * len(loader)` of `p = (i + start) / total`, `steps = len(loader)` of the file in `if i == steps:` of
+    the function that trains."""
+    bound = script.statement(length)
+    targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
+    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
+    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
+        return False
+    name = targets[0].id if isinstance(targets[0], ast.Name) else ""
+    frames = [frame]
+    if isinstance(frame, ast.Module):
+        inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
+        frames += [one for one in inner if not script.binds(one, name)]
+    reads = [read for one in frames for read in script.reads(one, name)]
+    told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
+    return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
+
+
+def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
+    """Whether a number that is computed from a length is where a count of batches begins: `step = first * len(loader)`, and
+    `step += 1` in a loop, or in a method of the same object."""
+    bound, share = script.statement(length), script.parent(length)
+    if not isinstance(bound, ast.Assign) or not isinstance(share, ast.BinOp) or is_linked(script.text):
+        return False
+    if len(bound.targets) != 1 or not all(
+        isinstance(one, ast.BinOp)
+        for one in itertools.takewhile(lambda one: one is not bound, script.around(length))
+    ):
+        return False
+    text, cls = written(bound.targets[0]), script.class_of(frame)
+    frames: list[Frame] = [*script.methods(cls)] if cls is not None and text.startswith("self.") else [frame]
+    raised = (n for one in frames for n in script.within(one) if isinstance(n, ast.AugAssign))
+    return any(
+        ast.unparse(one) == f"{text} += 1" and (len(frames) > 1 or script.loops_around(one)) for one in raised
+    )
+
+
+def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
+    """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`."""
+    suite, statement = script.suite_of(bound), script.statement(read)
+    loops = [i for i, one in enumerate(suite) if isinstance(one, ast.For | ast.AsyncFor | ast.While)]
+    above = suite[: loops[0]] if loops else suite
+    return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+def stands_by_counter(script: Script, read: ast.expr) -> bool:
+    """Whether a number is read in one expression with a loop's count of batches."""
+    beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
+    loops = script.loops_around(read)
+    counters = {name for loop in loops for name in (*counters_of(loop), *raised_in(loop))}
+    counters |= {name for loop in loops for name in _counted_with(loop, counters)}
+    return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
+
+
+def _counted_with(loop: Loop, counters: set[str]) -> Iterator[str]:
+    """`step` of `step = epoch * len(loader) + i + 1`"""
+    for one in walk(loop):
+        target = one.targets[0] if isinstance(one, ast.Assign) else None
+        if isinstance(one, ast.Assign) and isinstance(target, ast.Name) and isinstance(one.value, ast.BinOp):
+            calls = [part for part in walk(one.value) if isinstance(part, ast.Call)]
+            if all(last_name(call.func) == "len" for call in calls) and names_in(one.value) & counters:
+                yield target.id
+
+
+def raised_in(loop: Loop) -> Iterator[str]:
+    """`step` of a loop with `step = step + 1` or `step += 1`."""
+    for one in loop.body if isinstance(loop, ast.For) else ():
+        target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
+        raised = (f"{written(target)} += 1", f"{written(target)} = {written(target)} + 1") if target else ()
+        if isinstance(target, ast.Name) and ast.unparse(one) in raised:
+            yield target.id
+
+
+def _is_in_schedule(script: Script, node: ast.AST) -> bool:
+    """Whether something is given to a schedule of torch, which is made for the steps of all processes."""
+    calls = (one for one in script.around(node) if isinstance(one, ast.Call))
+    return any("lr_scheduler" in (script.dotted(one.func) or "") for one in calls)

@@ -62,7 +62,6 @@ IN_A_CLASS = """import argparse
 
 class Settings:
     use_gpu = True
-
     def read(self, given):
         for key, value in given.items():
             setattr(self, key, value)
@@ -73,7 +72,6 @@ class Trainer:
         self.model = torch.nn.Linear(4, 2)
         if {test}:
             self.model = self.model.cuda()
-
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         for x, y in DataLoader([], 8):
@@ -148,7 +146,6 @@ class Trainer:
         self.device = torch.device("cuda" if on_gpu else "cpu")
         self.net = torch.nn.Linear(4, 2).to(self.device)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
@@ -332,6 +329,34 @@ def test_what_a_helper_makes_of_a_number_is_asked_in_the_words_of_its_caller(off
     text = text.replace("class Trainer", SELECTS.format(off=off))
     assert f"accelerator = Accelerator({cpu})\n    Trainer(" in converted(text)
     assert any("CPU is not kept" in one.reason for one in notes(text, "CT105")) is not cpu
+
+
+GIVEN_BACK = """<torch>
+import argparse
+def load(args):
+    args.width = 4
+    return DataLoader([], 8), {given}
+def run(args):
+    loader, args = load(args)
+    model = nn.Linear(4, 2)
+    if args.cuda:
+        model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        <step>
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+args = parser.parse_args()
+args.cuda = not args.no_cuda and torch.cuda.is_available()
+if __name__ == "__main__":
+    run(args)
+"""
+
+
+@pytest.mark.parametrize(("given", "is_first"), [("args", True), ("read(args)", False)])
+def test_options_that_a_function_gives_back_are_known_above(given: str, is_first: bool) -> None:
+    after = converted(GIVEN_BACK.format(given=given))
+    assert ("def run(args):\n    accelerator = Accelerator(cpu=args.no_cuda)\n" in after) is is_first
 
 
 SETTINGS = """<torch>

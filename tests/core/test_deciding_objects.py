@@ -77,7 +77,6 @@ COLUMNS = """
 class Mean:
     def __init__(self):
         self.count, self.value = 0, 0.0
-
     def add(self, number):
         self.value = (self.value * self.count + number) / (self.count + 1)
         self.count += 1
@@ -121,23 +120,19 @@ FOLDER = """
 import os
 import time
 
-
 class Trainer:
     def __init__(self):
         self.folder = {folder}
-
     def run(self):
         keep_settings(self.folder)
         for x, y in train_loader:
             <step F.cross_entropy(model(x), y)>
         torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
 
-
 def keep_settings(folder):
     if not os.path.exists(folder):
         os.makedirs(folder)
         torch.save(dict(lr=0.1), os.path.join(folder, "settings.pt"))
-
 
 Trainer().run()
 """
@@ -147,6 +142,32 @@ Trainer().run()
 def test_a_folder_that_is_asked_for_is_no_number(folder: str) -> None:
     text = HEAD + "from torch.utils.tensorboard import SummaryWriter\n" + FOLDER.format(folder=folder)
     assert "reduce(" not in converted(text)
+
+
+ROWS = """
+class Rows:
+    def __init__(self):
+        self.test = list(range(9))
+def pairs(of):
+    found = model(rows[: len(of.test)])
+    return found.sum(), found.detach().numpy()
+def quality(part, found, both=False):
+    value = part + found.max()
+    return (value, best) if both else value
+def measured(of):
+    part, found = pairs(of)
+    return quality(part, found)
+kept = Rows()
+kept.test[0] = train()
+value = measured(kept)
+if value < best:
+    torch.save(model.state_dict(), "best.pt")
+"""
+
+
+def test_neither_rows_nor_what_has_members_is_a_number() -> None:
+    reduced = [line.partition("reduce(")[2] for line in after(ROWS).splitlines()]
+    assert {one.partition(",")[0] for one in reduced if one} == {"value"}
 
 
 NAMED = """

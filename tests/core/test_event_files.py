@@ -46,18 +46,25 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 
 
 @pytest.mark.parametrize(
+    "made",
+    [
+        '{"writer": SummaryWriter("runs"), "steps": 0}',
+        'dict(steps=0)\nstate["writer"] = SummaryWriter("runs")',
+    ],
+)
+@pytest.mark.parametrize(
     ("use", "is_ours"),
     [
         ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
-        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + 1', True),
+        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1)', True),
+        ('other = state.get("writer")', False),
         ('folder = state["writer"].get_logdir()', False),
         ("show(state)", False),
     ],
 )
-def test_a_writer_among_other_things(use: str, is_ours: bool) -> None:
+def test_a_writer_among_other_things(made: str, use: str, is_ours: bool) -> None:
     """What the dictionary holds beside it is every process's."""
-    made = 'state = {"writer": SummaryWriter("runs"), "steps": 0}'
-    after = converted(SEVERAL.format(made=made, use=use))
+    after = converted(SEVERAL.format(made=f"state = {made}", use=use))
     assert ('SummaryWriter("runs") if accelerator.is_main_process else None' in after) is is_ours
 
 
@@ -80,7 +87,6 @@ TRAIN = """
 
 LOGS = """
     from torch.utils.tensorboard import SummaryWriter
-
     def logs():
         writer = SummaryWriter("events")
         return print, writer
@@ -104,12 +110,10 @@ JOURNAL = """
     class Journal:
         def __init__(self):
             self.events = None
-
         def update(self, value, step):
             if self.events is None:
                 self.events = SummaryWriter("events")
             self.events.add_scalar("loss", value, step)
-
         def close(self):
             {closed}
     """
@@ -137,7 +141,6 @@ OWN_WRITER = {
             def __init__(self, folder, rate):
                 super().__init__(folder)
                 self.rate = rate
-
             def record(self, loss, step):
                 self.add_scalar("loss", loss, step)
                 self.add_audio("sound", loss, step, self.rate)
@@ -146,7 +149,6 @@ OWN_WRITER = {
         import torch
         from journal import Journal
         from torch.utils.data import DataLoader
-
         def fit(journal):
             <model>
             for step, (x, y) in enumerate(DataLoader([], 2)):

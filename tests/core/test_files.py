@@ -67,7 +67,11 @@ for name in os.listdir("old"):
 - log = open("log.txt", "a")
 + log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")
 log.write("x")
+* os.fsync(log.fileno())
 log.close()
+== but not what one process opens anyway is brought to the disk
+* with open("a.txt", "w") as file:
+.     os.fsync(file.fileno())
 == a log of a module's top level
 - log = open("log.txt", "a")
 + log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")
@@ -253,7 +257,6 @@ SAVED_BY_TRAIN = """
         for x, y in loader:
             <step F.cross_entropy(model(x), y)>
         GO
-
     def train(model, loader, start):
         path = "epoch_" + str(start) + ".npy"
         if start:

@@ -49,6 +49,16 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize(
+    ("handler", "is_told"),
+    [("except:\n        stop()", True), ("except KeyboardInterrupt:\n        stop()", False)],
+)
+def test_a_process_that_ends_with_an_error_tells_the_launcher(handler: str, is_told: bool) -> None:
+    spawn = "mp.spawn(work, nprocs=args.processes, args=(args,))"
+    text = NODE.replace(f"    {spawn}", f"    try:\n        {spawn}\n    {handler}")
+    assert ("        stop()\n        raise\n" in converted(text)) is is_told
+
+
 def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:
     """What the author decides by rank stays; the sampler asks the group, so that its loader needs nothing."""
     after = converted(NODE)

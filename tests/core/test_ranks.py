@@ -133,6 +133,15 @@ def test_what_the_group_is_given_is_its_own_number(tmp_path: Path) -> None:
     assert plain(tmp_path, after) == ["= 0 1", "= saved"]
 
 
+@pytest.mark.parametrize(("number", "is_kept"), [("rank", True), ("rank + 1", False)])
+def test_an_option_that_is_set_to_itself_is_the_launchers(number: str, is_kept: bool) -> None:
+    text = NUMBERED.replace("        start(rank, count)", "        start(args.number, count)")
+    text = text.replace(
+        "    rows =", f"    args.number = {number}\n    if count < 2:\n        args.number = 0\n    rows ="
+    )
+    assert ('default=int(os.environ.get("RANK", 0))' in converted(text)) is is_kept
+
+
 # The example that spawns: nodes and GPUs by hand.
 SPAWNED = (
     HEAD

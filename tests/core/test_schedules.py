@@ -14,7 +14,6 @@ OWN = """
 class Falling:
     def __init__(self, optimizer, steps, high=1.0):
         self.optimizer, self.steps, self.high, self.done = optimizer, steps, high, 0
-
     def step(self):
         self.done += 1
         for group in self.optimizer.param_groups:
@@ -162,6 +161,19 @@ def test_a_rate_counts_the_rows_of_all_and_its_own_steps(counts: str, expected: 
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
 
 
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        ("group['step'] * float(size) / 900", "float(size) * PartialState().num_processes / 900"),
+        ("0.1 * size / 256", "0.1 * size / 256"),  # of the batch of one process, as the author has it
+    ],
+)
+def test_a_rate_in_a_function_counts_the_batches_of_all(rate: str, expected: str) -> None:
+    lower = f"def lower():\n    for group in optimizer.param_groups:\n        group['lr'] = {rate}\n"
+    text = RATES.replace("DataLoader(data)", "DataLoader(data, batch_size=size)").format(counts="lower()")
+    assert expected in converted(Trap("", f"size = 8\n{lower}{text}").text)
+
+
 COUNTED = """
 import numpy as np
 import torch
@@ -261,7 +273,6 @@ class Runner:
         self.model = torch.nn.Linear(4, self.classes)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.saved = 0{more}
-
     def run(self):
         for i, x in enumerate(self.loader):
             <self.step self.model(x).mean()>
@@ -370,11 +381,9 @@ class Fit:
         self.optimizer = optimizer
         self.loader = loader
         self.scheduler = scheduler
-
     def step(self, x, y):
         <self.step loss = F.mse_loss(self.model(x), y)>
         {in_step}
-
     def run(self, epochs):
         for epoch in range(epochs):
             for x, y in self.loader:
@@ -439,9 +448,19 @@ def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, ab
     assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
 
 
-@pytest.mark.parametrize(("part", "own"), [("i / len(loader)", True), ("epoch / len(loader)", False)])
-def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(part: str, own: bool) -> None:
-    text = MEASURED.format(lines="pass", part=part, behind="pass").replace(
+@pytest.mark.parametrize(
+    ("lines", "part", "own"),
+    [
+        ("pass", "i / len(loader)", True),
+        ("pass", "epoch / len(loader)", False),
+        ("turns = len(loader)", "turns - i", True),
+        ("turns = len(loader); print(turns)", "epoch - turns", False),
+    ],
+)
+def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
+    lines: str, part: str, own: bool
+) -> None:
+    text = MEASURED.format(lines=lines, part=part, behind="pass").replace(
         "DataLoader([], 8)", "[DataLoader([], 8), 1]"
     )
     assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import conversion
+from .converting import conversion, notes
 from .converting import converted as text_of
 from .projects import convert, train, write
 
@@ -160,3 +160,18 @@ def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given:
 def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, expected: str) -> None:
     text = _script("", f"model(y.repeat({times}, 2))", f"torch.nn.DataParallel(model, {devices})")
     assert f"model(y.repeat({expected}, 2))" in text_of(text)
+
+
+# A layer that a wrapper tells of its replicas, and one that waits for a replica on each GPU.
+SHARING = [
+    "    def __data_parallel_replicate__(self, context, index):\n        self.context = context",
+    "    def __init__(self):\n        self.others = [Queue() for _ in range(torch.cuda.device_count())]",
+]
+
+
+@pytest.mark.parametrize("layer", SHARING)
+@pytest.mark.parametrize("used", ["Heir", "Plain"])
+def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str, used: str) -> None:
+    classes = f"Plain = torch.nn.BatchNorm1d\nclass Shared(Plain):\n{layer}\nclass Heir(Shared):\n    pass\n"
+    text = _script(f"from queue import Queue\n{classes}\nmodel.norm = {used}(1)", "", "model")
+    assert any("batch statistics" in note.reason for note in notes(text, "CT301")) is (used == "Heir")

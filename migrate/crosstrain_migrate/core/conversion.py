@@ -23,6 +23,7 @@ from .distributed import mapping
 from .distributed.group import late_start
 from .distributed.mpi import plan_mpi
 from .distributed.spawning import BeforeSpawn
+from .distributed.statistics import note_statistics
 from .distributed.wrappers import has_wrapper, plan_data_parallel
 from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
@@ -210,6 +211,7 @@ def _planned_by(
         plan_backward(plan, roles, accelerators)
     note_apex(plan)
     plan_data_parallel(plan, accelerators)
+    note_statistics(plan)
     if evaluations is None:
         steps = mapping.Mapping(plan, accelerators)
         steps.run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.ranks import Ranks
@@ -186,6 +187,7 @@ class Mapping:
 
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
+        self._tell_launcher(call)
         given = next(
             (k.value for k in call.keywords if k.arg == "args"), call.args[1] if len(call.args) > 1 else None
         )
@@ -210,6 +212,21 @@ class Mapping:
             self.plan.replace(
                 call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank})", **holes
             )
+
+    def _tell_launcher(self, spawn: ast.Call) -> None:
+        """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""
+        tries = (one for one in self.script.around(spawn) if isinstance(one, ast.Try))
+        handlers = [
+            h
+            for one in tries
+            if any(map(partial(self.script.table.is_inside, spawn), one.body))
+            for h in one.handlers
+        ]
+        for handler in handlers:
+            last = handler.body[-1]
+            catches_all = handler.type is None or last_name(handler.type) in ("Exception", "BaseException")
+            if catches_all and not isinstance(last, ast.Raise | ast.Return):
+                self.plan.after(last, SPAWN, "the launcher ends the other processes", "raise")
 
     def _sampler(self, call: ast.Call) -> None:
         """The group's own numbers are what it takes anyway; those of a command line may say something else."""

@@ -32,7 +32,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
-from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, number_in, tests_in
+from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, is_rows, number_in, tests_in
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -252,7 +252,9 @@ class Decisions:
             return True
         bound = binding(self.script, node)
         is_other = bound is not None and (
-            is_object(self.script, bound[1]) or tests_in(self.script, node, bound[0])
+            is_object(self.script, bound[1])
+            or tests_in(self.script, node, bound[0])
+            or (not self._is_number_there(node) and is_rows(self.script, node, *bound))
         )
         return not is_other and self._where_read(node, at)
 
@@ -275,11 +277,7 @@ class Decisions:
         if tests := tests_in(self.script, node, statement):
             self._repair_all([(atom, at) for at in tests for atom in self._atoms(at)], depth + 1)
             return not self.differing.level(node)
-        if (
-            not reduces
-            or (value is not None and not is_number(self.script, value))
-            or not self._all_come(statement)
-        ):
+        if not reduces or is_rows(self.script, node, statement, value) or not self._all_come(statement):
             return False
         self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
         self.differing.make_alike(node)

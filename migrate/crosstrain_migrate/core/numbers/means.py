@@ -6,13 +6,19 @@ import ast
 
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
 _CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
 _STEPS = frozenset({"step", "zero_grad", "state_dict", "load_state_dict", "param_groups", "parameters"})
 _COLLECT = ("array", "list", "cat", "stack", "numpy")
+# What is asked of a number, or of a tensor that holds one: what has other members is an object, or rows of numbers.
+_OF_NUMBERS = words(
+    "item detach detach_ cpu cuda to data float double half mean sum abs max min numpy tolist clone round"
+    " backward requires_grad grad dtype device type shape size dim ndim numel is_cuda squeeze view reshape real"
+    " sqrt log exp pow item_ div_ mul_ add_ isnan any all nelement retain_grad grad_fn"
+)
 _OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
 
 
@@ -53,16 +59,51 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     cls = script.class_of(frame) if text.startswith("self.") else None
     frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
     values = [value for one in frames for value in script.values(one, text)]
-    if any(chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) for one in values):
+    if any(
+        chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) or _is_made(one)
+        for one in values
+    ):
+        return True
+    if any(
+        isinstance(n, ast.Slice) for one in values if isinstance(one, ast.Subscript) for n in walk(one.slice)
+    ):
         return True
     reads = script.reads(frame, text)
     if any(isinstance(one, ast.Call) and is_range(one) for read in reads for one in script.around(read)):
         return True
-    uses = (script.parent(one) for one in reads)
+    uses = [(script.parent(one), one) for one in reads]
+    if any(
+        isinstance(use, ast.Attribute) and use.value is one and use.attr not in _OF_NUMBERS
+        for use, one in uses
+    ):
+        return True
     keys = [
-        use.slice for use in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
+        use.slice for use, _ in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
     ]
     return any(isinstance(key.value, str) for key in keys)
+
+
+def is_rows(script: Script, node: ast.expr, statement: ast.stmt, value: ast.expr | None) -> bool:
+    """Whether a statement binds a variable to what is no number: `distances = ranked(features)`, or the same part of several,
+    `distances, names = compared(features)`, by what the functions of the project return."""
+    if value is not None:
+        return not is_number(script, value)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if not isinstance(target, ast.Tuple) or not isinstance(statement, ast.Assign):
+        return False
+    place = next((n for n, one in enumerate(target.elts) if written(one) == written(node)), None)
+    made = statement.value
+    functions = script.functions(script.last(made.func)) if isinstance(made, ast.Call) else []
+    returned = [n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return)]
+    parts = [one.elts for one in returned if isinstance(one, ast.Tuple)]
+    found = [one[place] for one in parts if place is not None and len(one) == len(target.elts)]
+    return any(_is_none(script, one, 1) for one in found)
+
+
+def _is_made(value: ast.expr) -> bool:
+    """`DataLoader(rows)`: an object of a class, that of a tensor apart."""
+    name = last_name(value.func) if isinstance(value, ast.Call) else ""
+    return name[:1].isupper() and not name.endswith(("Tensor", "Variable"))
 
 
 def number_in(value: ast.expr) -> list[ast.AST]:

@@ -465,6 +465,15 @@ class Files:
             self.leave(call)
             return
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)
+        for sync in self.script.calls:  # which the null device refuses
+            is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)
+            statement = self.script.statement(sync)
+            if (
+                is_sync
+                and self.script.module(sync) is self.script.module(call)
+                and statement not in self._guards
+            ):
+                self._guarded(statement, [])
 
 
 def _closes(statement: ast.stmt) -> bool:

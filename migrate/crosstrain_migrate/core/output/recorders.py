@@ -212,22 +212,27 @@ class Recorders:
         return set()
 
     def _key_of(self, call: ast.Call) -> str | None:
-        """`writer` of `{"writer": SummaryWriter(...), "steps": 0}`, whose other parts are no writers."""
-        outer = self.script.parent(call)
-        keys = outer.keys if isinstance(outer, ast.Dict) else []
-        own = [key for key, value in zip(keys, getattr(outer, "values", []), strict=False) if value is call]
-        return (
-            own[0].value
-            if own and isinstance(own[0], ast.Constant) and isinstance(own[0].value, str)
-            else None
-        )
+        """`writer` of `{"writer": SummaryWriter(...), "steps": 0}`, whose other parts are no writers, and of
+        `state["writer"] = SummaryWriter(...)`, where the dictionary has others."""
+        outer, key = self.script.parent(call), None
+        if isinstance(outer, ast.Dict):
+            pairs = zip(outer.keys, outer.values, strict=True)
+            key = next(name for name, value in pairs if value is call)
+        elif isinstance(outer, ast.Assign) and isinstance(outer.targets[0], ast.Subscript):
+            key = outer.targets[0].slice
+        return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
 
     def _is_other_part(self, read: ast.expr) -> bool:
-        """`state["steps"]`, which is no writer."""
+        """`state["steps"]`, `state.get("steps")`, which are no writer."""
         part = self.script.parent(read)
-        if self._key is None or not isinstance(part, ast.Subscript) or part.value is not read:
+        asked = self.script.parent(part) if isinstance(part, ast.Attribute) else None
+        if isinstance(part, ast.Subscript) and part.value is read:
+            key = part.slice
+        elif isinstance(asked, ast.Call) and asked.func is part and is_method(asked, "get") and asked.args:
+            key = asked.args[0]
+        else:
             return False
-        return isinstance(part.slice, ast.Constant) and part.slice.value != self._key
+        return self._key is not None and isinstance(key, ast.Constant) and key.value != self._key
 
     def _event_module(self, node: ast.Import, name: str) -> None:
         """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""

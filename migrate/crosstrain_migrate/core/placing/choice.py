@@ -28,7 +28,7 @@ from .asked import asked_device, holds_options, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import is_known_above, known_at, set_by_calls
+from .known import is_given_back, is_known_above, known_at, set_by_calls
 from .numbered import gpu_number
 from .options import Options
 from .origins import root_of_text
@@ -472,7 +472,7 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
     stores = [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
-    stores = [s for s in stores if s not in later]
+    stores = [s for s in stores if s not in later and not is_given_back(script, s)]
     if later and not is_known_above(script, statement, stores, later):
         code = ""
     elif at_head and not stores and is_function_frame(frame):

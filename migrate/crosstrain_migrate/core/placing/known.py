@@ -58,6 +58,21 @@ def is_known_above(
     return is_over and bool(stores) and not any(script.loops_around(s) for s in (statement, *later))
 
 
+def is_given_back(script: Script, store: Place) -> bool:
+    """`loader, args = load(args)`: whether a variable is bound to what it holds already."""
+    statement = script.statement(store)
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(store, ast.Name) or not isinstance(call, ast.Call):
+        return False
+    for function in script.functions(script.last(call.func)):
+        names = {name for name, one in script.given_by(call, function).items() if written(one) == store.id}
+        returned = [n.value for n in script.within(function) if isinstance(n, ast.Return) and n.value]
+        parts = [one.elts if isinstance(one, ast.Tuple) else [one] for one in returned]
+        if names and parts and all(names & set(map(written, one)) for one in parts):
+            return True
+    return False
+
+
 def known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> str:
     """A choice in the words of what its flag is made of, `args.no_cuda` for `not args.cuda`, where that is known at a place
     further up; empty where it is not."""

@@ -115,8 +115,18 @@ class Ranks:
         for statement in additions:
             code = f"{written(statement.target)} = {self.plan.state(statement)}.{_OF_GROUP[of]}"
             self.plan.add(e.ReplaceStatement(statement, RULE, KNOWN, transaction=CORE, code=code))
-        if not stores and (option := self.options.read_by(node)) is not None:
+        option = self.options.read_by(node)
+        is_kept = isinstance(node, ast.Attribute) and all(self._keeps(option, value) for value in stores)
+        if option is not None and (is_kept or not stores):
             self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
+
+    def _keeps(self, option: Option | None, value: ast.expr) -> bool:
+        """Whether an option that is set to a value is what it was, or what a run without processes has: `if not
+        args.distributed: args.rank = 0`."""
+        is_fixed = isinstance(value, ast.Constant) and isinstance(
+            self.script.parent(self.script.statement(value)), ast.If
+        )
+        return is_fixed or self.options.read_by(value) is option
 
     def _stores(self, node: ast.expr) -> list[ast.expr]:
         """What an attribute is set to anywhere, also where an object keeps the options (`self.args.size`), a variable in its

@@ -29,7 +29,7 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length)
         if id(length) in in_schedules or is_share or counts:
@@ -55,7 +55,7 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
     )
 
 
-def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+def counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
     """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
     cells above its training keep what they have."""
     if (

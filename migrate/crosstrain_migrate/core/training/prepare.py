@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .anchors import Anchors
 from .conditional import made_under_condition
 from .holders import Held, Holders
-from .lengths import counted_lengths, stands_by_counter
+from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
 from .periods import count_turns, periods, stays_whole
@@ -101,7 +101,8 @@ class Preparing:
 
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
-        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches."""
+        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
+        a variable holds it that loops alone read."""
         text = ast.unparse(data.node)
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
@@ -116,6 +117,7 @@ class Preparing:
             if (
                 counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)}
                 or any(self.script.table.is_inside(call, test) for test in tests)
+                or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
             ):
                 found.append(call.args[0])

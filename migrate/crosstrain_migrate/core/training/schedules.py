@@ -235,6 +235,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         nodes = [node for statement in loop.body for node in walk(statement)]
         batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop))
         rates = _decides_rate(nodes)
+        _count_batches(plan, nodes)
         for node in nodes:
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
@@ -246,6 +247,54 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
                 code = f'{accelerators.at(node)}.reduce({{it}}, "sum")'
                 reason = "the learning rate follows the rows of all processes"
                 plan.replace(node.value, "CT602", reason, code, it=node.value)
+
+
+def _count_batches(plan: Plan, nodes: list[ast.AST]) -> None:
+    """`group["lr"] = lr * (1 - group["step"] * batch_size / total)`, in a function that each step calls: a step takes a batch of
+    each process."""
+    script = plan.script
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    given = (k.value for call in script.calls for k in call.keywords if k.arg == "batch_size")
+    sizes = {ast.unparse(one) for one in given if isinstance(one, ast.Name | ast.Attribute)}
+    for function in (one for call in calls for one in script.functions(script.last(call.func))):
+        for node in script.within(function):
+            if not isinstance(node, ast.Assign) or not _sets_rate(node):
+                continue
+            shares = [
+                n.left for n in walk(node.value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
+            ]
+            parts = [one for share in shares for one in _factors(share)]
+            counted = [
+                one
+                for one in parts
+                if not isinstance(one, ast.Constant) and ast.unparse(_bare(one)) not in sizes
+            ]
+            for one in parts if counted else ():
+                if ast.unparse(_bare(one)) in sizes and not plan.is_replaced(one):
+                    code = f"{{it}} * {plan.state(one)}.num_processes"
+                    plan.replace(
+                        one, "CT201", "the learning rate follows the rows of all processes", code, it=one
+                    )
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    """`a`, `b` and `c` of `a * b * c`"""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """`n` of `float(n)`"""
+    return (
+        node.args[0]
+        if isinstance(node, ast.Call) and written(node.func) in ("float", "int") and node.args
+        else node
+    )
+
+
+def _sets_rate(node: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Subscript) and ast.unparse(t.slice) == "'lr'" for t in node.targets)
 
 
 def _computed_from(nodes: list[ast.AST], names: set[str]) -> set[str]:
@@ -263,7 +312,6 @@ def _decides_rate(nodes: list[ast.AST]) -> set[str]:
     found: set[str] = set()
     for _ in range(4):
         for node in assigns:
-            sets = any(isinstance(t, ast.Subscript) and ast.unparse(t.slice) == "'lr'" for t in node.targets)
-            if sets or found & {written(target) for target in node.targets}:
+            if _sets_rate(node) or found & {written(target) for target in node.targets}:
                 found |= {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
     return found

@@ -15,6 +15,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
+from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
     FUNCTIONS,
@@ -318,7 +319,7 @@ class Decisions:
             return True
         is_elif = isinstance(statement, ast.If | ast.While) and self.script.table.is_whole_else(statement)
         loops = isinstance(statement, ast.While) or self.differing.is_in_pass(at)
-        if not self._has_plain_keys(node) or is_elif or loops or not self._all_come(at):
+        if not has_plain_keys(node) or is_elif or loops or not self._all_come(at):
             return False
         self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
         self.differing.make_alike(node)
@@ -442,13 +443,6 @@ class Decisions:
         return accelerator
 
     # -- what it is, and who comes to it -----------------------------------------------------------------------
-
-    def _has_plain_keys(self, node: ast.expr) -> bool:
-        while isinstance(node, ast.Subscript):
-            if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
-                return False
-            node = node.value
-        return isinstance(node, ast.Name) or written(getattr(node, "value", node)) == "self"
 
     def _is_of_step(self, statement: ast.stmt) -> bool:
         """Whether a statement runs in every step of the training, where a number may flow into backward."""

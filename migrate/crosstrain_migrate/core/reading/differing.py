@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
@@ -21,10 +21,10 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
 from .draws import RANDOM
+from .keys import Key, entries_of, entry_of, is_got, is_root, parts
 from .roles import Roles
 from .script import Frame, Loop, Script, is_function_frame, is_method, pairs, root_of
 
-Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
@@ -134,8 +134,8 @@ class Differing:
 
     def make_alike(self, node: ast.expr, within: ast.AST | None = None) -> None:
         """The conversion makes what an expression says the same on every process: everywhere, or within a statement."""
-        is_entry = isinstance(node, ast.Subscript) and _is_root(node.value)
-        key = self._entry(node) if is_entry else self.key(node) if _is_root(node) else None
+        is_entry = isinstance(node, ast.Subscript) and is_root(node.value)
+        key = self._entry(node) if is_entry else self.key(node) if is_root(node) else None
         if within is None and key is not None:
             self._fixed.add(key)
         if within is not None or key is None or is_entry:
@@ -192,11 +192,11 @@ class Differing:
             if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id != "self":
                 key = self.key(inner)
                 return (key[0], f"{key[1]}.{node.attr}") if key is not None else None
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and _is_root(inner):
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and is_root(inner):
                 key = self.key(inner)
-                return _entry_of(key, node.slice) if key is not None else None
-            if isinstance(node, ast.Call) and _is_got(node) and (key := self.key(node)) is not None:
-                return _entry_of(key, node.args[0])
+                return entry_of(key, node.slice) if key is not None else None
+            if isinstance(node, ast.Call) and is_got(node) and (key := self.key(node)) is not None:
+                return entry_of(key, node.args[0])
             node = inner
         return None
 
@@ -216,7 +216,7 @@ class Differing:
         name = last_name(call.func)
         if name in _SAME_CALLS:
             return max(map(self.level, call.args)) if self._counts_found(call) else ALIKE
-        if _is_got(call) and (entry := self._entry(call)) is not None and (key := self.key(call)) is not None:
+        if is_got(call) and (entry := self._entry(call)) is not None and (key := self.key(call)) is not None:
             return max(self._of_key(entry), self._of_key(key), *map(self.level, call.args[1:]), ALIKE)
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
@@ -290,7 +290,7 @@ class Differing:
         for _, node in self._statements:
             bound: list[tuple[ast.expr, ast.expr]] = []
             if isinstance(node, ast.For):
-                bound = [(target, node.iter) for target in _parts(node.target)]
+                bound = [(target, node.iter) for target in parts(node.target)]
             elif isinstance(node, ast.Assign):
                 bound = [
                     one for t in node.targets for one in pairs(t, node.value) if isinstance(one[1], plain)
@@ -334,7 +334,7 @@ class Differing:
         elif isinstance(node, ast.For):
             level = OWN if node in self.loops - self._repeated else self.level(node.iter)
             counters = counters_of(node)
-            for part in _parts(node.target):
+            for part in parts(node.target):
                 if written(part) not in counters:
                     self._bind(part, level)
         elif isinstance(node, ast.Return) and node.value is not None:
@@ -345,10 +345,10 @@ class Differing:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         for part, given in pairs(target, value):
             key = self.key(part) if isinstance(part, ast.Name) else None
-            entries = _entries_of(given)
+            entries = entries_of(given)
             if key is not None and entries:
                 for name, one in entries:
-                    self._raise_entry(key, _entry_of(key, name), self.level(one))
+                    self._raise_entry(key, entry_of(key, name), self.level(one))
                 continue
             results = self._results_of(given)
             if key is not None and isinstance(given, ast.Call):
@@ -402,7 +402,7 @@ class Differing:
         return [one for f, value in returns if value is not None for one in self._members_alone(f, value)]
 
     def _bind(self, target: ast.expr, level: int) -> None:
-        for part in _parts(target):
+        for part in parts(target):
             key = self.key(part)
             if key is not None and not self._is_made_alike(part):
                 self._raise_entry(key, self._entry(part) or key, level)
@@ -449,7 +449,7 @@ class Differing:
         for loop in self.script.loops_around(node):
             names = [n for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
             if bound := [n for n in names if n.id == node.id]:
-                is_item = isinstance(loop, ast.For) and all(n in _parts(loop.target) for n in bound)
+                is_item = isinstance(loop, ast.For) and all(n in parts(loop.target) for n in bound)
                 return [loop.iter] if is_item and isinstance(loop, ast.For) else []
         return []
 
@@ -462,7 +462,7 @@ class Differing:
                 continue
             if last_name(node.value.func) in _PARSES:
                 found |= {
-                    key for t in node.targets for part in _parts(t) if (key := self.key(part)) is not None
+                    key for t in node.targets for part in parts(t) if (key := self.key(part)) is not None
                 }
         return found
 
@@ -489,34 +489,3 @@ class Differing:
         """Whether an expression is a variable, or an attribute, that an assignment or a call binds."""
         key = self.key(node)
         return key in self._variables and key[1] != "self"
-
-
-def _is_root(node: ast.expr) -> bool:
-    """Whether an expression is a variable, or an attribute of `self`."""
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and written(node.value) == "self")
-
-
-def _is_got(call: ast.Call) -> bool:
-    """`config.get("lr", 0.1)`: an entry of a dictionary by another word."""
-    is_named = bool(call.args) and isinstance(call.args[0], ast.Constant)
-    return is_named and is_method(call, "get") and _is_root(call.func.value)
-
-
-def _entry_of(key: Key, name: ast.expr) -> Key:
-    return key[0], f"{key[1]}[{ast.unparse(name)}]"
-
-
-def _entries_of(value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """The keys and values of a dictionary that is written out, all keys being constants."""
-    if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
-        return []
-    return [(key, one) for key, one in zip(value.keys, value.values, strict=True) if key is not None]
-
-
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
-    """The variables, attributes and entries that an assignment to `target` binds."""
-    if isinstance(target, ast.Tuple | ast.List):
-        for one in target.elts:
-            yield from _parts(one)
-    else:
-        yield target.value if isinstance(target, ast.Starred) else target

@@ -106,11 +106,20 @@ class Evaluations:
         if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
             return False
         body = [node for statement in loop.body for node in walk(statement)]
-        uses = names_in(loop.target) & {n.id for n in body if isinstance(n, ast.Name)}
+        uses = names_in(loop.target) & {
+            n.id for n in (*body, *self._of_closures(frame, body)) if isinstance(n, ast.Name)
+        }
         if not uses or not any(isinstance(n, ast.Call) for n in body):
             return False
         self._seen.add(loop)
         return True
+
+    def _of_closures(self, frame: Frame, body: list[ast.AST]) -> list[ast.AST]:
+        """What stands in functions of the same frame that a body calls."""
+        called = [
+            f for n in body if isinstance(n, ast.Call) for f in self.script.functions(last_name(n.func))
+        ]
+        return [n for f in called if self.script.table.is_inside(f, frame) for n in self.script.within(f)]
 
     def _is_data(self, sources: list[ast.expr], loop: ast.For) -> bool:
         calls = [one for one in sources if isinstance(one, ast.Call)]

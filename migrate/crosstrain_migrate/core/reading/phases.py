@@ -94,6 +94,13 @@ class Phases:
         if name in self.script.parameters(function):
             argument = self.script.argument_for(call, function, name)
             return argument if argument is not None else defaults_by_name(function.args).get(name)
+        caller = self.script.frame(call)
+        if (
+            not self.script.binds(function, name)
+            and self.script.binds(caller, name)
+            and self.script.table.is_inside(function, caller)
+        ):
+            return ast.Name(name, ast.Load())  # a variable of the caller's, in which the function is defined
         values = self.script.values(function, name)
         if (
             len(values) == 1

@@ -3,6 +3,8 @@
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
+from .converting import notes
+
 SCRIPT = """\
 import torch
 from torch import nn
@@ -189,3 +191,29 @@ def test_running_numbers_that_stay_local_are_said_once(start: str, grows: str, s
 )
 def test_what_is_alike_or_reduced_or_not_shown_needs_no_note(start: str, grows: str, shown: str) -> None:
     assert _says_local(start, grows, shown) == 0
+
+
+OWN = {
+    "a step that is given the loss": (
+        "def learn(loss):\n    <step loss>\n",
+        "learn(loss)\n    print(loss.item())",
+    ),
+    "a sum that is divided behind its loop": ("total = 0.0\n", "<step loss>\n    total += loss.item()"),
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
+    above, step = OWN[own]
+    loop = "batches = iter(DataLoader(data, 4))\nwhile (batch := next(batches, None)) is not None:\n"
+    loop += f"    x, y = batch\n    loss = F.mse_loss(model(x), y)\n    {step}\n"
+    behind = "total /= 3\nprint(total)\n" if "total" in above else ""
+    assert notes(f"<torch>\n{above}<model>\n{loop}{behind}", "CT602")
+
+
+@pytest.mark.parametrize("more", ["if i == 4:\n            break\n        ", ""])
+def test_a_metric_that_adds_up_by_itself_is_named_where_every_process_has_all_rows(more: str) -> None:
+    text = "<torch>\nimport torchmetrics\nmetric = torchmetrics.MeanMetric()\n<model>\nfor x, y in loader:\n"
+    text += "    <step F.mse_loss(model(x), y)>\nmodel.eval()\nwith torch.no_grad():\n"
+    text += f"    for i, (x, y) in enumerate(test_loader):\n        {more}metric.update(model(x))\nprint(metric.compute())\n"
+    assert any("sync_on_compute" in note.remedy for note in notes(text, "CT603")) is bool(more)

@@ -99,7 +99,7 @@ class Pass:
         self._check_ways_out()
         changes = self.changes()
         self._calls_that_keep(changes)
-        found = Left(themselves=self._has_metric())
+        found = Left(themselves=self.has_metric())
         targets = names_in(self.loop.target)
         for text, made in changes.items():
             if not self._is_clock(made):
@@ -347,7 +347,7 @@ class Pass:
                 return True
         return False
 
-    def _has_metric(self) -> bool:
+    def has_metric(self) -> bool:
         """Whether the body gives its batches to a metric, `metric.update(...)` or `metric(...)`."""
         calls = [n.func for n in self._body() if isinstance(n, ast.Call)]
         return any(

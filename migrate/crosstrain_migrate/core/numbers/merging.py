@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Left
+from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations
 
 RULE, WHOLE = "CT601", "CT603"
@@ -53,6 +53,8 @@ class Merging:
 
     def _stays_whole(self, loop: ast.For, reason: str) -> None:
         remedy = "nothing needs to be done; to share it, see `merge` in the documentation"
+        if Pass(self.script, self.script.frame(loop), loop).has_metric():
+            remedy = "torchmetrics would count each row once for every process: make the metric with `sync_on_compute=False`"
         self.plan.note(WHOLE, loop, f"evaluated whole on every process: {reason}", remedy)
 
     def _deal(self, one: Dealt) -> None:

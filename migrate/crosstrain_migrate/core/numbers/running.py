@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import NamedTuple
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
@@ -48,7 +49,7 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         returned, calls = _returned(plan.script, roles, around), _shows(plan.script, around)
         if any(_is_own(plan, plan.script.frame(around), call, returned) for call in calls):
             plan.note(RULE, around, LOCAL, REDUCE)
-    for one in roles.backwards:
+    for one in _passes(plan.script, roles):
         loop = next(iter(plan.script.loops_around(one.call)), None)
         calls = _shows(plan.script, loop or one.frame)
         if isinstance(loop, ast.For):
@@ -57,14 +58,13 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         own = _losses(plan.script, one) | _read_out(loop) | added
         is_shown = any(_is_own(plan, one.frame, call, own) for call in calls)
         is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in added)
-        outer = {
-            name for n in plan.script.within(one.frame) if isinstance(n, ast.Nonlocal) for name in n.names
-        }
+        of_others = (ast.Nonlocal, ast.Global)
+        outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
         if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, one))):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
-def _is_kept(script: Script, one: Backward) -> bool:
+def _is_kept(script: Script, one: _Backwards) -> bool:
     """Whether a step keeps its loss in a list of its object, which another method reads: `self.losses.append(loss.item())`."""
     losses, cls = _losses(script, one), script.class_of(one.frame)
     others = [method for method in (script.methods(cls) if cls else ()) if method is not one.frame]
@@ -89,7 +89,7 @@ def _loops_of_steps(script: Script, roles: Roles) -> list[Loop]:
 
 def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set[str]:
     """What steps that stand in no loop over data add to, and append to; what belongs to the function around them, too."""
-    if any(data.loop is loop for data in roles.data if loop is not None):
+    if any(data.loop is loop for data in roles.data if isinstance(loop, ast.For)):
         return set()
     found: set[str] = set()
     for node in walk(loop) if loop is not None else script.within(frame):
@@ -113,14 +113,15 @@ def _computed(loop: ast.For, growing: set[str]) -> set[str]:
 def _is_read_behind(plan: Plan, frame: Frame, loop: Loop, text: str) -> bool:
     """Whether what a loop has left in a variable is read before it is bound anew, and nothing reduces it."""
     end = loop.end_lineno or 0
-    later = [store.lineno for store in plan.script.stores(frame, text) if store.lineno > end]
+    stores = (one for one in plan.script.stores(frame, text) if one.lineno > end)
+    later = [one.lineno for one in stores if not isinstance(plan.script.parent(one), ast.AugAssign)]
     behind = [one for one in plan.script.reads(frame, text) if end < one.lineno]
     return any(one.lineno <= min(later, default=one.lineno) and not plan.is_replaced(one) for one in behind)
 
 
 def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
     """What a loop computes from itself and a trained loss: `average = 0.9 * average + 0.1 * loss.item()`."""
-    losses = {text for one in roles.backwards for text in _losses(script, one)}
+    losses = {text for one in _passes(script, roles) for text in _losses(script, one)}
     found: set[str] = set()
     for node in walk(loop):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Attribute):
@@ -146,9 +147,35 @@ def _returned(script: Script, roles: Roles, loop: Loop) -> set[str]:
     } - {""}
 
 
-def _losses(script: Script, one: Backward) -> set[str]:
-    """The loss that a backward pass starts from, and the variables that hold its number."""
+class _Backwards(NamedTuple):
+    """A call that goes backward, itself or in a function that is given the loss."""
+
+    call: ast.Call
+    frame: Frame
+    loss: ast.expr
+
+
+def _passes(script: Script, roles: Roles) -> list[_Backwards]:
+    """The backward passes, and the calls that give their loss to a function which goes backward from it."""
+    found = [_Backwards(one.call, one.frame, _loss_of(script, one)) for one in roles.backwards]
+    for one in list(found):
+        text = written(one.loss)
+        if is_function_frame(one.frame) and text in script.parameters(one.frame):
+            given = ((c, script.argument_for(c, one.frame, text)) for c in script.direct_callers(one.frame))
+            found += [_Backwards(c, script.frame(c), loss) for c, loss in given if loss is not None]
+    return found
+
+
+def _loss_of(script: Script, one: Backward) -> ast.expr:
+    """What a pass starts from, also by a variable, `go = loss.backward`."""
     loss = loss_of(one.call)
+    bound = script.values(one.frame, loss.id) if loss is one.call.func and isinstance(loss, ast.Name) else []
+    return bound[0].value if bound and isinstance(bound[0], ast.Attribute) else loss
+
+
+def _losses(script: Script, one: _Backwards) -> set[str]:
+    """The loss that a backward pass starts from, and the variables that hold its number."""
+    loss = one.loss
     if not isinstance(loss, ast.Name | ast.Attribute):
         return set()
     stores = (n for n in script.within(one.frame) if isinstance(n, ast.Assign))

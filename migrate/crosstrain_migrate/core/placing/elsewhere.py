@@ -87,7 +87,8 @@ def _as_made(script: Script, frame: Frame, code: str) -> str:
         values = script.values(frame, name)
         if len(values) == len(script.stores(frame, name)) == 1 and isinstance(values[0], ast.Compare):
             asked = Renamed(name, values[0]).visit(asked)
-    return ast.unparse(asked)
+            code = ast.unparse(asked)
+    return code
 
 
 def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:

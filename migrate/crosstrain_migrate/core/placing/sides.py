@@ -101,6 +101,8 @@ def _set_under(script: Script, frame: Frame, name: str) -> ast.expr | None:
 def negated(flag: str) -> str:
     if flag.startswith("not ") and " and " not in flag and " or " not in flag:
         return flag.removeprefix("not ")
+    if re.fullmatch(r"[\w.]+ is not None", flag):
+        return flag.replace("is not", "is")
     return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
 
 

@@ -466,6 +466,15 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
     assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own
 
 
+@pytest.mark.parametrize(("asked", "own"), [("i + 1 == len(loader)", True), ("epoch == len(loader)", False)])
+def test_a_length_of_the_loader_within_what_is_dealt_in_place(asked: str, own: bool) -> None:
+    reader = "class Reader:\n    def __init__(self, of):\n        self.of = of\n"
+    reader += "    def __iter__(self):\n        yield from self.of\n"
+    loop = f"for epoch in range(2):\n    for i, x in enumerate(Reader(loader)):\n        <step model(x).mean()>\n        if {asked}:\n"
+    after = converted(f"<torch>\n{reader}loader = DataLoader(data, 8)\n<model>\n{loop}            print(i)\n")
+    assert ("len(accelerator.prepare(loader))" in after) is own
+
+
 MADE_LONG = """
 <torch>
 

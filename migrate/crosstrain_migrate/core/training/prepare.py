@@ -103,14 +103,18 @@ class Preparing:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
         `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
         a variable holds it that loops alone read."""
-        text = ast.unparse(data.node)
+        texts = [[ast.unparse(data.node)]]
+        if isinstance(data.node, ast.Call) and self.script.class_made(data.node) is not None:
+            texts.append(
+                [ast.unparse(one) for one in data.node.args]
+            )  # `Reader(loader)` gives as many as its loader
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
         tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]
         counts = {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
         found: list[ast.expr] = []
         for call in self.script.calls_in(data.frame):
-            if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) != [text]:
+            if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) not in texts:
                 continue
             above = self.script.statement(call)
             bound = above.targets if isinstance(above, ast.Assign) else []

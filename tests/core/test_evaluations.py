@@ -230,22 +230,17 @@ run(DataLoader(test), None)
 -> most = len(loader) if args.most < 0 else args.most
 == a step that a function within the loop's own makes, by the test of that one
 def run(loader, optimizer=None):
-    trains = optimizer is not None
-    total = 0.0
     def step():
-        nonlocal total
         loss = F.cross_entropy(model(x), y)
-        if trains:
+        if optimizer:
             <step loss>
-        total += loss.item()
     for x, y in loader:
         step()
-    return total / len(loader)
 
 <model>
 run(DataLoader(data), optimizer)
-print(run(DataLoader(test)))
--> loader = accelerator.prepare(loader) if trains else loader
+run(DataLoader(test))
+-> loader = accelerator.prepare(loader) if optimizer else loader
 == two phases, the training in an else
 <model>
 for phase in ["train", "test"]:

@@ -165,13 +165,17 @@ def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, e
 # A layer that a wrapper tells of its replicas, and one that waits for a replica on each GPU.
 SHARING = [
     "    def __data_parallel_replicate__(self, context, index):\n        self.context = context",
-    "    def __init__(self):\n        self.others = [Queue() for _ in range(torch.cuda.device_count())]",
+    "    def __init__(self):\n        self.others = [Queue() for _ in range(torch.cuda.device_count())]\n"
+    "    def forward(self, x):\n        return x",
 ]
 
 
 @pytest.mark.parametrize("layer", SHARING)
-@pytest.mark.parametrize("used", ["Heir", "Plain"])
+@pytest.mark.parametrize("used", ["Heir", "Plain", "Pool"])
 def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str, used: str) -> None:
     classes = f"Plain = torch.nn.BatchNorm1d\nclass Shared(Plain):\n{layer}\nclass Heir(Shared):\n    pass\n"
+    classes += (
+        "class Pool:\n    def __init__(self, n):\n        self.q = [Queue(n)] * torch.cuda.device_count()\n"
+    )
     text = _script(f"from queue import Queue\n{classes}\nmodel.norm = {used}(1)", "", "model")
     assert any("batch statistics" in note.reason for note in notes(text, "CT301")) is (used == "Heir")

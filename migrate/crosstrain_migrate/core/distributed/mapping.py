@@ -225,8 +225,17 @@ class Mapping:
         for handler in handlers:
             last = handler.body[-1]
             catches_all = handler.type is None or last_name(handler.type) in ("Exception", "BaseException")
-            if catches_all and not isinstance(last, ast.Raise | ast.Return):
+            if catches_all and not isinstance(last, ast.Raise | ast.Return) and not self._exits(last):
                 self.plan.after(last, SPAWN, "the launcher ends the other processes", "raise")
+
+    def _exits(self, statement: ast.stmt) -> bool:
+        """`sys.exit(1)`, which the launcher sees."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        return isinstance(call, ast.Call) and self.script.dotted(call.func) in (
+            "sys.exit",
+            "exit",
+            "os._exit",
+        )
 
     def _sampler(self, call: ast.Call) -> None:
         """The group's own numbers are what it takes anyway; those of a command line may say something else."""

@@ -29,8 +29,9 @@ def note_statistics(plan: Plan) -> None:
 
 def _is_told(cls: ast.ClassDef) -> bool:
     """Whether a layer is told of its replicas, or waits for one on each GPU by queues of its own."""
-    if any(isinstance(n, ast.FunctionDef) and n.name == _TOLD_OF_REPLICAS for n in cls.body):
-        return True
+    methods = {n.name for n in cls.body if isinstance(n, ast.FunctionDef)}
+    if _TOLD_OF_REPLICAS in methods or "forward" not in methods:
+        return _TOLD_OF_REPLICAS in methods
     called = {last_name(n.func) for n in walk(cls) if isinstance(n, ast.Call)}
     return {"device_count", "Queue"} <= called
 

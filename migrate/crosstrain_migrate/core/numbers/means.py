@@ -17,7 +17,7 @@ _COLLECT = ("array", "list", "cat", "stack", "numpy")
 _OF_NUMBERS = words(
     "item detach detach_ cpu cuda to data float double half mean sum abs max min numpy tolist clone round"
     " backward requires_grad grad dtype device type shape size dim ndim numel is_cuda squeeze view reshape real"
-    " sqrt log exp pow item_ div_ mul_ add_ isnan any all nelement retain_grad grad_fn"
+    " sqrt log exp pow div_ mul_ add_ isnan any all nelement retain_grad grad_fn"
 )
 _OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
 

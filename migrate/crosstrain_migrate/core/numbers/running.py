@@ -64,7 +64,7 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
-def _is_kept(script: Script, one: _Backwards) -> bool:
+def _is_kept(script: Script, one: _Site) -> bool:
     """Whether a step keeps its loss in a list of its object, which another method reads: `self.losses.append(loss.item())`."""
     losses, cls = _losses(script, one), script.class_of(one.frame)
     others = [method for method in (script.methods(cls) if cls else ()) if method is not one.frame]
@@ -147,22 +147,22 @@ def _returned(script: Script, roles: Roles, loop: Loop) -> set[str]:
     } - {""}
 
 
-class _Backwards(NamedTuple):
-    """A call that goes backward, itself or in a function that is given the loss."""
+class _Site(NamedTuple):
+    """Where a training goes backward: a call that goes backward, itself or in a function that is given the loss."""
 
     call: ast.Call
     frame: Frame
     loss: ast.expr
 
 
-def _passes(script: Script, roles: Roles) -> list[_Backwards]:
+def _passes(script: Script, roles: Roles) -> list[_Site]:
     """The backward passes, and the calls that give their loss to a function which goes backward from it."""
-    found = [_Backwards(one.call, one.frame, _loss_of(script, one)) for one in roles.backwards]
+    found = [_Site(one.call, one.frame, _loss_of(script, one)) for one in roles.backwards]
     for one in list(found):
         text = written(one.loss)
         if is_function_frame(one.frame) and text in script.parameters(one.frame):
             given = ((c, script.argument_for(c, one.frame, text)) for c in script.direct_callers(one.frame))
-            found += [_Backwards(c, script.frame(c), loss) for c, loss in given if loss is not None]
+            found += [_Site(c, script.frame(c), loss) for c, loss in given if loss is not None]
     return found
 
 
@@ -173,7 +173,7 @@ def _loss_of(script: Script, one: Backward) -> ast.expr:
     return bound[0].value if bound and isinstance(bound[0], ast.Attribute) else loss
 
 
-def _losses(script: Script, one: _Backwards) -> set[str]:
+def _losses(script: Script, one: _Site) -> set[str]:
     """The loss that a backward pass starts from, and the variables that hold its number."""
     loss = one.loss
     if not isinstance(loss, ast.Name | ast.Attribute):

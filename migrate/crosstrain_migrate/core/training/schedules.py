@@ -235,7 +235,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         nodes = [node for statement in loop.body for node in walk(statement)]
         batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop))
         rates = _decides_rate(nodes)
-        _count_batches(plan, nodes)
+        _plan_rows_of_steps(plan, nodes)
         for node in nodes:
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
@@ -249,7 +249,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
                 plan.replace(node.value, "CT602", reason, code, it=node.value)
 
 
-def _count_batches(plan: Plan, nodes: list[ast.AST]) -> None:
+def _plan_rows_of_steps(plan: Plan, nodes: list[ast.AST]) -> None:
     """`group["lr"] = lr * (1 - group["step"] * batch_size / total)`, in a function that each step calls: a step takes a batch of
     each process."""
     script = plan.script

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crosstrain.comm.torch_backend import TorchComm
 
 PATIENCE = 300.0  # seconds, for what hangs alone: a busy machine may take its time
+FIRST_PORT, WORKERS = 20_000, 4  # below what Linux gives to outgoing connections; so many workers never choose the same
 _PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
 
 
@@ -124,12 +125,17 @@ def infos() -> list[str]:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on, and that no outgoing connection is given meanwhile."""
+    """A TCP port that nothing of this machine holds, none that an outgoing connection is given meanwhile, and none that
+    another worker of pytest may choose before this one's rank 0 listens on it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
+        port = FIRST_PORT + worker + WORKERS * random.SystemRandom().randrange(3_000)
+        with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def rank_variables(rank: int, world: int, port: int) -> dict[str, str]:

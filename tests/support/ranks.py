@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from crosstrain.comm.torch_backend import TorchComm
 
 PATIENCE = 300.0  # seconds, for what hangs alone: a busy machine may take its time
-FIRST_PORT, WORKERS = 20_000, 4  # below what Linux gives to outgoing connections; so many workers never choose the same
+FIRST_PORT = 20_000  # and the next 12,000: below what Linux gives to outgoing connections
+WORKERS = 4  # so many never choose the same port
 _PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
 
 

@@ -29,7 +29,9 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     `if 0 < args.max_steps < step: break`."""
     outer = [loop, *script.loops_around(loop)][-1]
     counters = _counters(outer, loop)
-    tests = [n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(script, one) for one in n.body)]
+    tests = [
+        n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(script, one) for one in n.body)
+    ]
     found: set[str] = set()
     for compared in (n for test in tests for n in walk(test) if isinstance(n, ast.Compare)):
         sides = {

@@ -191,7 +191,9 @@ class Stamps:
         code, outer = "{stamp}", self.script.parent(stamp)
         if last_name(stamp.func) == "glob" and self.script.dotted(stamp.func) != "glob.glob":  # a generator
             is_listed = isinstance(outer, ast.Call) and written(outer.func) in ("list", "sorted", "tuple")
-            stamp, code = (outer, code) if isinstance(outer, ast.Call) and is_listed else (stamp, "list({stamp})")
+            stamp, code = (
+                (outer, code) if isinstance(outer, ast.Call) and is_listed else (stamp, "list({stamp})")
+            )
         code = f"broadcast_object_list([{code}])[0]"
         if self.plan.replace(stamp, RULE, REASON, code, GROUP, stamp=stamp):
             self._import(stamp)

@@ -165,6 +165,7 @@ class Learner:
         self.optimizer = optimizer
 
     def learn(self, loader):
+        self.model.train()
         for x, in loader:
             loss = self.model(x).pow(2).mean()
             self.optimizer.zero_grad()
@@ -181,7 +182,10 @@ learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
 """
 
 
-@pytest.mark.parametrize("others", [{"test": "from learner import Learner\n"}, {}])
+MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
+
+
+@pytest.mark.parametrize("others", [{"measure": MEASURES}, {}])
 def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], tmp_path: Path) -> None:
     """A test may make an object of it on another device than the accelerator's."""
     convert(write(tmp_path, learner=LEARNER, train=LEARNS, **others), "train")

@@ -65,6 +65,11 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             'kind = "cuda" if device.startswith("cuda") else "cpu"',
             "",
         ),
+        (
+            'if args.cuda:\n    device = torch.device("cuda")\n    print(torch.nn.Linear(1, 1).to(device))',
+            "cpu=not args.cuda",
+        ),
+        ('if args.cuda:\n    device = torch.device("cuda")', ""),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:

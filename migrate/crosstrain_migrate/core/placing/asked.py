@@ -280,4 +280,11 @@ def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
     if not stores:
         return script.first_statement(home) if root in script.parameters(home) else None
     last = max(stores, key=place_of)
+    if len(stores) == 1 and root == text and _may_be_unbound(script, last):
+        return None
     return behind(script, home, last) if not script.loops_around(last) else None
+
+
+def _may_be_unbound(script: Script, store: ast.AST) -> bool:
+    """`if args.cuda: device = torch.device("cuda")`, which nothing binds otherwise."""
+    return any(isinstance(one, ast.If) and not is_main_test(one) for one in script.around(store))

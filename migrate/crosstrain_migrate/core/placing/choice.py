@@ -398,7 +398,13 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     """Whether a suite calls `.cuda()` of something, or `.to("cuda")`, that is used again."""
     kept = [statement for statement in body if not _is_thrown_away(script, statement)]
-    return any(_is_move_to_gpu(script, frame, n) for statement in kept for n in walk(statement))
+    named = [s for s in body if isinstance(s, ast.Assign) and is_gpu(script, frame, s.value)]
+    gpus = {written(one.targets[0]) for one in named}  # `device = torch.device("cuda"); model.to(device)`
+    return any(
+        _is_move_to_gpu(script, frame, n) or (is_method(n, "to") and any(written(x) in gpus for x in n.args))
+        for statement in kept
+        for n in walk(statement)
+    )
 
 
 def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:

@@ -314,7 +314,10 @@ def _asks_to_fetch(script: Script, options: ast.expr) -> bool:
     while isinstance(options, ast.Subscript):
         options = options.value
     home = script.frame(options)
-    values = [*script.values(home, written(options)), *script.values(script.module(options), written(options))]
+    values = [
+        *script.values(home, written(options)),
+        *script.values(script.module(options), written(options)),
+    ]
     nodes = [node for value in (options, *values) for node in walk(value)]
     given = [pair for n in nodes if isinstance(n, ast.Dict) for pair in zip(n.keys, n.values, strict=True)]
     pairs = [(getattr(key, "value", None), value) for key, value in given]

@@ -43,7 +43,9 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                 and stands_by_count(plan.script, one, counters)
             ):
                 code = f"min({{it}}, len({ast.unparse(node)}))"
-                plan.replace(one, RULE, "a pass has as many batches as the loader of one process", code, it=one)
+                plan.replace(
+                    one, RULE, "a pass has as many batches as the loader of one process", code, it=one
+                )
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
@@ -86,7 +88,9 @@ def _is_position(script: Script, frame: Frame, node: ast.BinOp, counters: set[st
     shown = script.statement(node)
     is_size = _is_count_of_rows(node, counters) and last_name(node.right) == "batch_size"
     return (
-        is_size and isinstance(shown, ast.Expr) and any(is_length(script, frame, part) for part in walk(shown))
+        is_size
+        and isinstance(shown, ast.Expr)
+        and any(is_length(script, frame, part) for part in walk(shown))
     )
 
 

@@ -65,7 +65,6 @@ from .training.backward import (
     plan_reduction,
     sums_over_rows,
 )
-from .training.batch_for_gpus import plan_batch_for_gpus
 from .training.carried import note_carried_state
 from .training.counted_rows import plan_counted_rows
 from .training.dataset_length import plan_dataset_length
@@ -266,7 +265,6 @@ def _plan_numbers(
     plan_told_steps(plan, roles, accelerators)
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
-    plan_batch_for_gpus(plan, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

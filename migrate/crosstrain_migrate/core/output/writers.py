@@ -300,7 +300,8 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
     """A data set that looks for its files and fetches them: `MNIST(root, download=True)`."""
     value = next((k.value for k in call.keywords if k.arg == "download"), None)
     if value is None:
-        if any(_asks_to_fetch(script, k.value) for k in call.keywords if k.arg is None):
+        options = [k.value for k in call.keywords if k.arg is None and script.class_made(call) is None]
+        if any(_asks_to_fetch(script, one) for one in options):
             return True
         named = (
             call.func.value if isinstance(call.func, ast.Subscript) else call.func

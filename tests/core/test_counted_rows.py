@@ -1,4 +1,4 @@
-"""Counts of rows beside the number of all rows count those of all processes."""
+"""Counts of rows beside the number of all rows count those of all processes; numbers of batches, those of one."""
 
 import pytest
 
@@ -30,12 +30,7 @@ TELLS = "print(seen / count)"
         ("100", "args.batch_size", TELLS, False),  # an option: every so many rows
         ("len(rows)", "args.batch_size", "print(count / seen)", False),  # a mean
         ("len(rows)", "1", TELLS, False),
-        (
-            "len(rows)",
-            "batch_size",
-            "batch_size = len(x); print(seen / count)",
-            False,
-        ),  # the last one has fewer
+        ("len(rows)", "batch_size", "batch_size = len(x); " + TELLS, False),  # the last one has fewer
     ],
 )
 def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None:
@@ -46,19 +41,26 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
 @pytest.mark.parametrize(
     ("then", "after"),
     [
-        ("print(i, count)", "print(i, -(-count // accelerator.num_processes))"),
-        ("print(i / (len(rows) // 8))", "print(i / -(-(len(rows) // 8) // accelerator.num_processes))"),
-        ("print(count)", "print(count)"),  # says nothing of this process's
-        ("if i == 2: break", "if i == 2: break"),
-        ("print(i, len(loader))", "print(i, len(loader))"),  # one process's already
-        ("print(i, len(rows))", "print(i, len(rows))"),  # no batches
+        ("print(i, count)", "print(i, min(count, len(loader)))"),
+        ("print(i, int(len(rows) / 4))", "print(i, min(int(len(rows) / 4), len(loader)))"),
+        ("print(100 * i / count)", "100 * i / min(count, len(loader))"),
+        ("if i == count - 1: print(epoch)", "if i == min(count, len(loader)) - 1:"),
+        ("print(i * args.batch_size, len(rows))", "i * args.batch_size * accelerator.num_processes, len"),
+        ("if i * len(x) > 9: break", "if i * len(x) * accelerator.num_processes > 9:"),
+        ("print(epoch * count + i)", "print(epoch * count + i)"),
+        ("print(count)", "print(count)"),
+        ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
+        ("if i > 9: break", "if i > 9:"),
     ],
 )
-@pytest.mark.parametrize("batches", ["loader", "range(0, len(rows), 8)"])
-def test_the_number_of_all_batches(batches: str, then: str, after: str) -> None:
-    text = TRAINING.format(count="len(rows) // 8", size="1", then=then).replace("args.batch_size", "8")
-    text = text.replace(
-        "for x, y in loader:", f"for i, b in enumerate({batches}):\n        x = y = rows[b][0]"
-    )
-    made = converted(text)
-    assert after in made.replace("accelerator.print", "print")
+def test_a_number_of_batches(then: str, after: str) -> None:
+    script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
+
+
+@pytest.mark.parametrize("step", [8, 1])
+def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
+    script = TRAINING.replace("for x, y in loader:", f"for i, n in enumerate(range(0, len(rows), {step})):")
+    script = script.replace("<step>", "x, y = rows[n : n + 8]\n        <step>")
+    made = converted(script.format(count="len(rows) // 8", size="1", then="print(i, count)"))
+    assert "print(i, -(-count // accelerator.num_processes))\n" in made

@@ -22,7 +22,6 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Change, Pass
-from .all_batches import plan_all_batches
 from .means import is_object
 from .returned import returns_loss
 from .whole_counts import WholeCounts, plan_bars
@@ -67,7 +66,6 @@ class TrainingNumbers:
             if isinstance(data.loop, ast.For) and data.loop not in dealt:
                 self._behind(data, data.loop)
                 plan_bars(self.plan, data)
-                plan_all_batches(self.plan, self.accelerators, data)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
         if any(isinstance(node, ast.Return) for statement in loop.body for node in walk(statement)):

@@ -103,7 +103,9 @@ class WholeCounts:
                 return not names_in(node) & self.changed
             case ast.Subscript(slice=ast.Constant(value=str())):
                 return self._is_whole_entry(node, depth)
-            case ast.Subscript(value=ast.Name() as table):  # `rows[phase]` of `rows = {p: len(data[p]) for p in phases}`
+            case ast.Subscript(
+                value=ast.Name() as table
+            ):  # `rows[phase]` of `rows = {p: len(data[p]) for p in phases}`
                 return self._all(self._is_whole_table, frame, table, depth)
             case ast.Name() | ast.Attribute():
                 return self._is_whole_variable(frame, node, depth)
@@ -176,10 +178,16 @@ class WholeCounts:
         """The part of what a function of the project returns: `loaders, rows = made()`."""
         statement = self.script.statement(store)
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-        if not isinstance(target, ast.Tuple) or not isinstance(statement, ast.Assign) or store not in target.elts:
+        if (
+            not isinstance(target, ast.Tuple)
+            or not isinstance(statement, ast.Assign)
+            or store not in target.elts
+        ):
             return []
         functions = self.script.functions(self.script.last(getattr(statement.value, "func", target)))
-        returns = [(f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)]
+        returns = [
+            (f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)
+        ]
         index = target.elts.index(store)
         return [
             (f, value.elts[index])

@@ -273,6 +273,12 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
     return is_method and not _of_project(script, call)
 
 
+def makes_by_command(script: Script, call: ast.Call) -> bool:
+    """`subprocess.Popen("mkdir -p %s" % path, shell=True)`"""
+    named = script.dotted(call.func) in (*_COMMANDS, "subprocess.Popen")
+    return named and _command(*call.args[:1]).split()[:1] == ["mkdir"]
+
+
 def path_of_folder(call: ast.Call) -> ast.expr | None:
     """The folder that a call makes: `os.makedirs(path)`, `path.mkdir()`."""
     if isinstance(call.func, ast.Attribute) and written(call.func.value) != "os":

@@ -170,6 +170,35 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
     assert f"def __init__(self, size, device={default}):" in after
 
 
+RUNNERS = """<torch>
+
+class Fitter:
+    def train(self, rows):
+        <model>
+        model.train()
+        for x, y in DataLoader(rows, 8):
+            <step>
+        return model
+
+class Runner:
+    def __init__(self):
+        self.fitter = Fitter()
+
+    def train(self, rows, rate=0.1, device="cuda"):
+        return self.fitter.train(rows)
+
+runner = Runner()
+runner.train([])
+"""
+
+
+def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
+    """Not to a network's `train()`, nor to another class's."""
+    after = converted(RUNNERS)
+    assert "model.train()" in after and "self.fitter.train(rows)" in after
+    assert "runner.train([], device=" in after
+
+
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
     text = script(before="place(args)")
     code = 'def place(flags):\n    flags.device = torch.device("cuda") if flags.gpu else torch.device("cpu")\n\ndef train'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 from .sides import side_of
 
@@ -46,3 +46,23 @@ def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values
     )
+
+
+def runs(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call of that name is of this function: none of another file, of a network's `train()`, or of an object of
+    another class."""
+    cls, needed = script.class_of(function), function.args
+    if cls is None or script.last(call.func) == cls.name:
+        return not script.calls_other(call, function)
+    given = [*call.args, *call.keywords]
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    if not is_open and len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults) - 1:
+        return False
+    if len(script.functions(function.name)) == 1 or not isinstance(call.func, ast.Attribute):
+        return True
+    holder = script.class_of(script.frame(call))
+    if written(call.func.value) == "self" and holder is not None:
+        return holder is cls or function.name not in {one.name for one in script.methods(holder)}
+    frames = [script.frame(call), *(script.methods(holder) if holder is not None else ())]
+    made = [value for one in frames for value in script.values(one, written(call.func.value))]
+    return any(script.class_made(value) is cls for value in made)

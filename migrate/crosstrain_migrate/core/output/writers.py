@@ -93,7 +93,7 @@ _SELF_FETCHING = re.compile(
     r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
-_READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
+_READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 

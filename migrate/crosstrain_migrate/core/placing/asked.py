@@ -10,12 +10,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from crosstrain_migrate.core.numbers.binding import is_bound_before
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import Choice
+from .accelerator import Choice, chooses_visible
 from .elsewhere import behind
 from .options import Option, Options
 from .origins import of_class, origin
@@ -33,7 +34,7 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
     for frame, given in () if options_only else _moves(script, frames):
         home, name = origin(script, frame, written(given))
         below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
-        if below is not None:
+        if below is not None and is_bound_before(script, below, name):
             is_made = _is_device(script, home, ast.Name(name))
             as_text = is_read_as_text(script, name) and not is_made  # which is equal to no text
             code = f'str({name}) == "cpu"'
@@ -93,7 +94,9 @@ def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Nam
 
 def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     """`--device`, known below the parsing of the options."""
-    named = {name: one for name, one in Options(script).by_name.items() if _names_device(script, one)}
+    options = Options(script)
+    shown = [options.read_by(s.value) for s in script.table.each(ast.Assign) if chooses_visible(s)]
+    named = {n: one for n, one in options.by_name.items() if _names_device(script, one) and one not in shown}
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
         for node in script.within(frame):
             if not isinstance(node, ast.Attribute) or node.attr not in named:

@@ -419,8 +419,15 @@ def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or script.dotted(node.func).startswith("torch."):
         return False
     return is_method(node, "cuda") or (
-        is_method(node, "to") and any(is_gpu(script, frame, given) for given in node.args)
+        is_method(node, "to") and any(_is_always_gpu(script, frame, given) for given in node.args)
     )
+
+
+def _is_always_gpu(script: Script, frame: Frame, given: ast.expr) -> bool:
+    """Whether a device, or all that its variable holds, is a GPU: `device = torch.device("cuda")` below `if args.cuda:`."""
+    bound = script.values(frame, written(given)) if isinstance(given, ast.Name) else []
+    is_whole = bool(bound) and len(bound) == len(script.stores(frame, written(given)))
+    return all(is_gpu(script, frame, one) for one in (bound if is_whole else [given]))
 
 
 def _by_executed(script: Script) -> Choice | None:

@@ -29,7 +29,7 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
-from .given_devices import is_given
+from .given_devices import is_given, takes_over
 from .lost import Lost
 from .numbered import is_number, numbered_lists
 from .own_moves import has_nothing_else, has_own_cuda
@@ -189,9 +189,10 @@ class Devices:
             else:
                 template = f"torch.{kind}({given}).to({self.device(call)})"
                 self.plan.replace(call, RULE, REASON, template, **holes)
-        elif last_name(call.func) == "to" and call.args:
-            if self._is_ordinal(call.args[0]) or is_number(self.script, call.args[0], self._numbered):
-                self._place(call.args[0])
+        elif last_name(call.func) == "to":
+            for to in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")):
+                if self._is_ordinal(to) or is_number(self.script, to, self._numbered):
+                    self._place(to)
         elif self._is_cell_choice(call):
             self._place(call)
         for keyword in call.keywords if self.ordinals else ():
@@ -444,7 +445,9 @@ class Devices:
         calls = [
             call
             for call in self.script.callers(function)
-            if self.script.last(call.func) in names_called and not self.script.calls_other(call, function)
+            if self.script.last(call.func) in names_called
+            and not self.script.calls_other(call, function)
+            and takes_over(self.script, call, function)
         ]
         if not calls and self.script.reads(function, name):
             self.plan.note(

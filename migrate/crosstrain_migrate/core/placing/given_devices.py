@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name
 
+from .own_moves import classes_of
 from .sides import side_of
 
 
@@ -24,6 +25,23 @@ def is_given(script: Script, call: ast.Call) -> bool:
     made = [one for one in script.calls if _is_made(script, one, cls, 0)] if frame.name == "__init__" else []
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def takes_over(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call of a function's name can be its: it gives what that needs, and is not of an object whose own class has
+    another method of the name, `model.train()` beside `def train(self, rows, device="cuda")`."""
+    named, taken = function.args, int(script.class_of(function) is not None)
+    own = [one.arg for one in (*[*named.posonlyargs, *named.args][taken:], *named.kwonlyargs)]
+    needed = [name for name in own if name not in defaults_by_name(named)]
+    is_open = any(isinstance(one, ast.Starred) for one in call.args) or any(
+        k.arg is None for k in call.keywords
+    )
+    if not is_open and any(script.argument_for(call, function, name) is None for name in needed):
+        return False
+    of = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = classes_of(script, of) if of is not None else []
+    own_methods = [one for cls in made for one in script.methods(cls) if one.name == function.name]
+    return function in own_methods or len(own_methods) < len(made) or not made
 
 
 def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:

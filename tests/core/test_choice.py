@@ -61,6 +61,10 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "",  # no GPU comes to that arm
         ),
         (
+            'net = torch.nn.Linear(4, 2)\nif args.cuda:\n    device = torch.device("cuda")\n    net = net.to(device)',
+            "cpu=not args.cuda",
+        ),
+        (
             'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"\n'
             'kind = "cuda" if device.startswith("cuda") else "cpu"',
             "",

@@ -57,6 +57,7 @@ def script(before: str = "pass", inside: str = "pass") -> str:
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
         ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
+        ("ones = torch.ones(3).to(device=0)", "ones = torch.ones(3).to(device=accelerator.device)"),
         ('main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])', "model.to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
@@ -168,6 +169,25 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
     after = converted(text)
     assert "net = Net(args, device=accelerator.device)" in after
     assert f"def __init__(self, size, device={default}):" in after
+
+
+def test_what_only_has_the_name_of_a_function_is_given_no_device() -> None:
+    """A network's own `train()`, and a trainer whose class has a method of that name."""
+    code = """class Fit:
+    def train(self, rows, size=1, device="cuda"):
+        self.net, self.inner = torch.nn.Linear(4, 2), Inner()
+        self.net.train()
+        self.inner.train(rows, size)
+
+class Inner:
+    def train(self, rows, size):
+        return rows
+
+def train"""
+    text = script(before="Fit().train(rows)").replace("def train", code)
+    after = converted(text)
+    assert "Fit().train(rows, device=accelerator.device)" in after
+    assert "self.net.train()" in after and "self.inner.train(rows, size)" in after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

@@ -61,14 +61,15 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "",  # no GPU comes to that arm
         ),
         (
-            'net = torch.nn.Linear(4, 2)\nif args.cuda:\n    device = torch.device("cuda")\n    net = net.to(device)',
-            "cpu=not args.cuda",
-        ),
-        (
             'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"\n'
             'kind = "cuda" if device.startswith("cuda") else "cpu"',
             "",
         ),
+        (
+            'if args.cuda:\n    device = torch.device("cuda")\n    print(torch.nn.Linear(1, 1).to(device))',
+            "cpu=not args.cuda",
+        ),
+        ('if args.cuda:\n    device = torch.device("cuda")', ""),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:

@@ -20,6 +20,25 @@ from torchtext.datasets import text_classification
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== a class that an option chooses, which downloads by itself
+from torchvision.datasets.utils import download_url
+class Birds:
+    def __init__(self, root, download=False):
+        if download:
+            download_url("http://x", root)
+            tarfile.open("data/x").extractall()
+--
++ with accelerator.main_process_first():
+. rows = args.kind("data", download=True)
+== a class that the file makes is its own
+from torchvision.datasets.utils import download_url
+class Birds:
+    def __init__(self, root, download=False):
+        if download:
+            download_url("http://x", root)
+--
++ with accelerator.main_process_first():
+. rows = Birds("data", download=True)
 == a library's words by their numbers
 from keras.datasets import imdb
 --

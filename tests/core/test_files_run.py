@@ -151,14 +151,37 @@ def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: 
 
 def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path: Path) -> None:
     text = RENAMED.replace("{make}", "os.mkdir(path)").replace('    path = "one"\n    time', "    time")
-    ask = 'if os.path.exists(path):\n        path = numbered(path)\n        print("takes", path)'
-    assert ask in text
-    write(tmp_path, script=text.replace(ask, 'path = numbered("day" + time.strftime("%j"))'))
+    write(tmp_path, script=text.replace(TAKES, 'path = numbered("day" + time.strftime("%j"))'))
     convert(tmp_path, "script")
     for _ in range(2):
         one, other = train(tmp_path, "script", 2)
         assert one == other
     assert len(list(tmp_path.glob("day*"))) == 2
+
+
+FREE = """def free():
+    for number in range(9):
+        path = "one_%d" % number
+        if not os.path.exists(path):
+            os.makedirs(path)
+            return path
+
+def main():"""
+TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print("takes", path)'
+
+
+@pytest.mark.parametrize(
+    ("asks", "paths"),
+    [
+        ("if os.path.exists(path):\n        raise RuntimeError(path)\n    os.makedirs(path)", ["one"]),
+        ("path = free()", ["one_0", "one_1"]),
+    ],
+)
+def test_all_have_asked_for_a_folder_before_one_makes_it(asks: str, paths: list[str], tmp_path: Path) -> None:
+    text = RENAMED.replace("{make}", "pass").replace(TAKES, asks).replace("def main():", FREE)
+    write(tmp_path, script=text)
+    convert(tmp_path, "script")
+    assert [train(tmp_path, "script", 2) for _ in paths] == [[path, path] for path in paths]
 
 
 ROWS_OF_ITS_NAME = """

@@ -282,6 +282,17 @@ def test_a_loop_that_ends_with_its_batches_has_them_all(
     check(Trap(f"ends at {end}", ENDS.format(batches=batches, end=end), lines))
 
 
+@pytest.mark.parametrize(
+    ("step", "shown"),
+    [("size", "min(len(loader.dataset), len(loader) * size)"), ("len(x)", "len(loader.dataset)")],
+)
+def test_a_bar_over_rows_ends_with_those_of_its_process(step: str, shown: str) -> None:
+    text = ENDS.replace("        if i >= {end}: break\n", "").replace("update(1)", f"update({step})")
+    text = "size = 4\n" + text.format(batches="len(loader.dataset)")
+    text = text.replace("total=batches", "total=len(loader.dataset)")
+    check(Trap("rows", text, (f"with tqdm(total={shown}) as bar:",)))
+
+
 PARTS = """
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -21,15 +21,7 @@ for epoch in range(3):
     return Trap(name, loop, lines)
 
 
-def rows_counted(shown: str, *lines: str) -> Trap:
-    made = MADE.replace("(data)", "(data, batch_size=args.size)") + "seen = 0\nall_rows = len(data)\n"
-    loop = f"for x, y in loader:\n    seen += args.size\n    <step loss = F.cross_entropy(model(x), y)>\n    print({shown})\n"
-    return Trap(f"rows that are counted and shown as {shown}", made + loop, lines)
-
-
 TRAPS = [
-    rows_counted("seen / all_rows", "seen += args.size * accelerator.num_processes"),
-    rows_counted("seen / 2 + all_rows", "seen += args.size"),
     counted(
         "a loader whose first batch is looked at before",
         "show(next(iter(loader)))",

@@ -326,6 +326,22 @@ path = "out"
 path = "out"
 path += time.strftime("%H%M")
 * np.save(path, [1])
+== the files that a path lists are listed before all have them
+- found = sorted(Path("out").glob("*.pt"))
++ found = broadcast_object_list([sorted(Path("out").glob("*.pt"))])[0]
+path = str(found[-1])
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== one of them, which the file lists itself
+- path = next(iter(Path("out").glob("*.pt")))
++ path = next(iter(broadcast_object_list([list(Path("out").glob("*.pt"))])[0]))
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== a list is one already
+- path = glob.glob("*.pt")[0]
++ path = broadcast_object_list([glob.glob("*.pt")])[0][0]
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
 == another time is each process's own
 + accelerator.print(time.strftime("%H%M"))
 - print(time.strftime("%H%M"))

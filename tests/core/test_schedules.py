@@ -251,14 +251,26 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
+LIMITED = COUNTED.replace("scheduler =", "total = limit or 3 * len(loader)\nscheduler =", 1).replace(
+    "20", "2 * total"
+)
+
+
 @pytest.mark.parametrize("limit", [0, 9])
 def test_a_schedule_ends_with_the_training_whatever_ends_that(limit: int, tmp_path: Path) -> None:
-    text = COUNTED.format(loop="for epoch in range(3)", behind="if 0 < limit <= steps:\n            break")
-    made = f"limit = {limit}\ntotal = limit or 3 * len(loader)\nscheduler ="
-    text = text.replace("scheduler =", made).replace("total_iters=20", "total_iters=2 * total")
-    folder = write(tmp_path, script=text)
+    text = LIMITED.format(loop="for epoch in range(3)", behind="if 0 < limit <= steps:\n            break")
+    folder = write(tmp_path, script=text.replace("total =", f"limit = {limit}\ntotal =", 1))
     convert(folder, "script")
     assert train(folder, "script", 2) == pytest.approx([0.0055, 0.0055])
+
+
+@pytest.mark.parametrize(
+    ("end", "ends"), [("raise SystemExit", True), ("sys.exit()", True), ("print(epoch)", False)]
+)
+def test_a_number_of_steps_ends_the_training_by_leaving_the_script(end: str, ends: bool) -> None:
+    behind = f"if steps == limit:\n            {end}"
+    after = converted("import sys\nlimit = 9\n" + LIMITED.format(loop="for epoch in range(3)", behind=behind))
+    assert (after.index("accelerator.prepare(model") < after.index("total =")) is ends
 
 
 LAST = """<torch>

@@ -339,3 +339,29 @@ def test_the_loader_inside_a_wrapper_is_prepared() -> None:
     assert silent == ""
     assert "prepared the DataLoader inside `wrapper` (test_dealt.py:" in said and "Forever.loader" in said
     assert said.count("prepared the DataLoader inside `outer`") == 1
+
+
+class Rates:
+    """Steps an optimizer under a name of its own."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.inner = optimizer
+
+    def step_and_update(self) -> None:
+        self.inner.step()
+
+
+def test_the_optimizer_inside_a_wrapper_is_prepared() -> None:
+    """Or its steps are not the accumulation's, and the run's summary says that it made none."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = torch.nn.Linear(1, 1)
+    rates, loader = accelerator.prepare(
+        Rates(torch.optim.SGD(model.parameters(), 0.1)), DataLoader(torch.ones(4, 1), batch_size=1)
+    )
+    weights = []
+    for x in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(x).mean())
+            rates.step_and_update()
+            weights.append(model.weight.item())
+    assert weights[0] != weights[1] == weights[2] != weights[3]

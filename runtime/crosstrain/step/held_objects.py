@@ -62,8 +62,11 @@ def loaders_in_container(obj: Any) -> bool:
 
 
 def held_optimizers(obj: Any) -> list[Optimizer]:
-    """The optimizers in the attributes of an object with a `step` method, such as one that sets their learning rate."""
-    if isinstance(obj, (nn.Module, Optimizer)) or not callable(getattr(obj, "step", None)):
+    """The optimizers in the attributes of an object that steps them, under whatever name, such as one that sets their rate.
+
+    An object that gives batches steps them where it has a `step` method.
+    """
+    if isinstance(obj, (nn.Module, Optimizer)) or (_iterates(obj) and not callable(getattr(obj, "step", None))):
         return []
     found: list[Optimizer] = []
     for value in _attributes(obj).values():

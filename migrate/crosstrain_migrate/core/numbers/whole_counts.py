@@ -32,7 +32,7 @@ class WholeCounts:
         body = [node for statement in loop.body for node in walk(statement)]
         self._is_range = is_range(data.node)
         own = names_in(loop.target) - ({item_of(loop)} if self._is_range else set())
-        self._changed = own | {
+        self.changed = own | {
             written(n)
             for n in body
             if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
@@ -100,12 +100,12 @@ class WholeCounts:
             case ast.Call(args=[_, *_]) if last_name(node.func) in _ROUNDS:
                 return all(self._is_whole(frame, one, depth) for one in node.args)
             case ast.Subscript(value=ast.Attribute(attr="shape")):
-                return not names_in(node) & self._changed
+                return not names_in(node) & self.changed
             case ast.Subscript(slice=ast.Constant(value=str())):
                 return self._is_whole_entry(node, depth)
             case ast.Name() | ast.Attribute():
                 return self._is_whole_variable(frame, node, depth)
-        return is_method(node, "size") and not names_in(node) & self._changed
+        return is_method(node, "size") and not names_in(node) & self.changed
 
     def _is_whole_length(self, frame: Frame, length: ast.Call, of: ast.expr) -> bool:
         """Whether a length is taken before its loader is prepared, or is no loader's."""
@@ -114,7 +114,7 @@ class WholeCounts:
         if anchor is not None:
             return place_of(length) < place_of(anchor)
         may_be_shared = text == written(self.data.node) or _MAY_BE_SHARED.search(text) is not None
-        return (self._is_range or not may_be_shared) and not names_in(of) & self._changed
+        return (self._is_range or not may_be_shared) and not names_in(of) & self.changed
 
     def _is_whole_entry(self, node: ast.Subscript, depth: int) -> bool:
         """`config["batch"]`, `settings.config["batch"]`: whether all that the project assigns to that entry is whole."""
@@ -128,13 +128,13 @@ class WholeCounts:
         ]
         return (
             bool(values)
-            and not names_in(node) & self._changed
+            and not names_in(node) & self.changed
             and all(self._is_whole(home, value, depth + 1) for home, value in values)
         )
 
     def _is_whole_variable(self, frame: Frame, node: ast.Name | ast.Attribute, depth: int) -> bool:
         text = written(node)
-        if text in self._changed:
+        if text in self.changed:
             return False
         if self._is_range and text == item_of(self.loop):
             return True  # the numbers that are dealt are the original's
@@ -163,26 +163,26 @@ class WholeCounts:
 
 
 def plan_bars(plan: Plan, data: Data) -> None:
-    """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, ends with those of its process."""
+    """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, or over their rows, ends with those of its process."""
     script, loop = plan.script, data.loop
     if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
         return
     counts = WholeCounts(plan, data, loop)
-    moved = {
-        written(n.func.value)
-        for one in loop.body
-        for n in walk(one)
-        if is_method(n, "update") and not n.keywords
-    }
+    moves = [n for one in loop.body for n in walk(one) if is_method(n, "update") and not n.keywords]
+    steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
     for call in script.calls_in(data.frame):
-        total = next((k.value for k in call.keywords if k.arg == "total"), None)
-        if total is None or not BARS.search(last_name(call.func)) or not counts.counts_all(total):
-            continue
-        if counts.is_of_rows(total) and _names_bound(script, call) & moved:
-            code = f"min({{total}}, len({data.node.id}))"
-            plan.replace(
-                total, "CT201", "a pass has as many batches as the loader of one process", code, total=total
-            )
+        bars = _names_bound(script, call) & steps.keys() if BARS.search(last_name(call.func)) else set()
+        for total in [k.value for k in call.keywords if k.arg == "total" and bars]:
+            step = steps[min(bars)]
+            batches = f"len({data.node.id})"
+            if written(total) == f"len({data.node.id}.dataset)":
+                is_known = isinstance(step, ast.Name | ast.Attribute) and not names_in(step) & counts.changed
+                code = f"min({{total}}, {batches} * {written(step)})" if is_known else ""
+            else:
+                is_whole = counts.counts_all(total) and counts.is_of_rows(total)
+                code = f"min({{total}}, {batches})" if is_whole else ""
+            if code:
+                plan.replace(total, "CT201", "a pass has the batches of one process", code, total=total)
 
 
 def _names_bound(script: Script, call: ast.Call) -> set[str]:

@@ -40,11 +40,14 @@ class Downloads:
 
     def run(self) -> None:
         self._plan_tests(self._fills_if_told)  # whole, before what it makes is looked at alone
-        for call in self.script.calls:
+        chosen = [call for call in self.script.calls if self._makes_chosen(call)]
+        for call in [*chosen, *self.script.calls]:  # before what these run is looked at alone
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
             if writers.fetches_itself(self.script, call):
                 self._first(call, self.script.statement(call))
+                if call in chosen and self._comes_first(call):
+                    self.audience.guard(*self._constructors)
             elif writers.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif writers.is_command(self.script, call) and (asking := self._asking(call)) is not None:
@@ -65,6 +68,20 @@ class Downloads:
             if not any(one in self._first_there for one in self.script.around(statement)):
                 context = f"{state}.main_process_first()"
                 self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
+    def _makes_chosen(self, call: ast.Call) -> bool:
+        """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""
+        if not any(k.arg == "download" for k in call.keywords) or self.script.run_by(call):
+            return False
+        return bool(self._constructors) and writers.fetches_itself(self.script, call)
+
+    @cached_property
+    def _constructors(self) -> list[Function]:
+        """The constructors of the project that may be told to download, and that nothing calls by name."""
+        classes = self.script.table.each(ast.ClassDef)
+        made = [one for cls in classes for one in self.script.methods(cls) if one.name == "__init__"]
+        told = [one for one in made if "download" in self.script.parameters(one)]
+        return [one for one in told if not self.script.runs_of(one)]
 
     def _plan_tests(self, *kinds: Callable[[ast.If], bool]) -> None:
         for node in self.script.table.each(ast.If):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
@@ -88,9 +89,11 @@ class Folders:
             self._one_decides(call, deciding)
         elif path is not None and self.stamps.is_for_one(path):
             self.files.guard(self.script.statement(call))
+            self._wait_for_answers(call, path)
         elif self._is_caught(call) and not self._stops(call):
             return
         elif not self._main_process_asks(call, path):
+            self._wait_for_answers(call, path)
             self._may_exist(call)
 
     def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
@@ -181,6 +184,29 @@ class Folders:
         reason = "the others find the folder that the main process has made"
         self.plan.before(behind, RULE, reason, f"{state}.wait_for_everyone()", FILES)
         return True
+
+    def _wait_for_answers(self, call: ast.Call, path: ast.expr | None) -> None:
+        """All have asked for a folder before one makes it where its author stops if it is there, or takes the next number."""
+        statement, text = self.script.statement(call), written(path) if path is not None else ""
+        for asks, shared in self._questions_above(statement):
+            is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
+            if text and is_meant and self.audience.comes_alike(shared):
+                reason = "all have asked for the folder before it is made"
+                code = f"{self.files.state(call)}.wait_for_everyone()"
+                self.plan.before(statement, RULE, reason, code, GROUP)
+
+    def _questions_above(self, statement: ast.stmt) -> Iterator[tuple[ast.If, ast.stmt]]:
+        """The tests above a statement that stop, `if exists(path): raise`, or that look for a number, `for n in range(9): if
+        not exists(path): makedirs(path); break`; and what all processes must come to."""
+        suite = self.script.suite_of(statement)
+        for one in suite[: suite.index(statement)]:
+            if isinstance(one, ast.If) and any(isinstance(n, ast.Raise) or _exits(n) for n in walk(one)):
+                yield one, statement
+        outer = self.script.parent(statement)
+        loop = self.script.parent(outer) if isinstance(outer, ast.If) else None
+        ends = isinstance(suite[-1], ast.Return | ast.Break)
+        if isinstance(outer, ast.If) and isinstance(loop, ast.For) and ends:
+            yield outer, loop
 
     def _behind(self, statement: ast.stmt) -> ast.stmt | None:
         """The statement that all come to next, behind the branch that ends with this one."""

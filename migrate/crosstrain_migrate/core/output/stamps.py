@@ -188,7 +188,14 @@ class Stamps:
 
     def _make_common(self, stamp: ast.Call) -> None:
         self._common.add(stamp)
-        if self.plan.replace(stamp, RULE, REASON, "broadcast_object_list([{stamp}])[0]", GROUP, stamp=stamp):
+        code, outer = "{stamp}", self.script.parent(stamp)
+        if last_name(stamp.func) == "glob" and self.script.dotted(stamp.func) != "glob.glob":  # a generator
+            is_listed = isinstance(outer, ast.Call) and written(outer.func) in ("list", "sorted", "tuple")
+            stamp, code = (
+                (outer, code) if isinstance(outer, ast.Call) and is_listed else (stamp, "list({stamp})")
+            )
+        code = f"broadcast_object_list([{code}])[0]"
+        if self.plan.replace(stamp, RULE, REASON, code, GROUP, stamp=stamp):
             self._import(stamp)
 
     def ask_once(self, question: ast.Call, above: ast.If | None) -> None:

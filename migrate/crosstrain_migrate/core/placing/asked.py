@@ -10,7 +10,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.numbers.binding import is_bound_before
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
@@ -34,7 +33,7 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
     for frame, given in () if options_only else _moves(script, frames):
         home, name = origin(script, frame, written(given))
         below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
-        if below is not None and is_bound_before(script, below, name):
+        if below is not None:
             is_made = _is_device(script, home, ast.Name(name))
             as_text = is_read_as_text(script, name) and not is_made  # which is equal to no text
             code = f'str({name}) == "cpu"'
@@ -283,4 +282,11 @@ def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
     if not stores:
         return script.first_statement(home) if root in script.parameters(home) else None
     last = max(stores, key=place_of)
+    if len(stores) == 1 and root == text and _may_be_unbound(script, last):
+        return None
     return behind(script, home, last) if not script.loops_around(last) else None
+
+
+def _may_be_unbound(script: Script, store: ast.AST) -> bool:
+    """`if args.cuda: device = torch.device("cuda")`, which nothing binds otherwise."""
+    return any(isinstance(one, ast.If) and not is_main_test(one) for one in script.around(store))

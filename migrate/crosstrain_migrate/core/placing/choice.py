@@ -398,7 +398,13 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     """Whether a suite calls `.cuda()` of something, or `.to("cuda")`, that is used again."""
     kept = [statement for statement in body if not _is_thrown_away(script, statement)]
-    return any(_is_move_to_gpu(script, frame, n) for statement in kept for n in walk(statement))
+    named = [s for s in body if isinstance(s, ast.Assign) and is_gpu(script, frame, s.value)]
+    gpus = {written(one.targets[0]) for one in named}  # `device = torch.device("cuda"); model.to(device)`
+    return any(
+        _is_move_to_gpu(script, frame, n) or (is_method(n, "to") and any(written(x) in gpus for x in n.args))
+        for statement in kept
+        for n in walk(statement)
+    )
 
 
 def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:
@@ -419,15 +425,8 @@ def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or script.dotted(node.func).startswith("torch."):
         return False
     return is_method(node, "cuda") or (
-        is_method(node, "to") and any(_is_always_gpu(script, frame, given) for given in node.args)
+        is_method(node, "to") and any(is_gpu(script, frame, given) for given in node.args)
     )
-
-
-def _is_always_gpu(script: Script, frame: Frame, given: ast.expr) -> bool:
-    """Whether a device, or all that its variable holds, is a GPU: `device = torch.device("cuda")` below `if args.cuda:`."""
-    bound = script.values(frame, written(given)) if isinstance(given, ast.Name) else []
-    is_whole = bool(bound) and len(bound) == len(script.stores(frame, written(given)))
-    return all(is_gpu(script, frame, one) for one in (bound if is_whole else [given]))
 
 
 def _by_executed(script: Script) -> Choice | None:

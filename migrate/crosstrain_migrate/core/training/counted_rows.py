@@ -1,57 +1,67 @@
-"""CT201 by use: rows that a script counts by its batch size, `seen += args.batch_size`, beside the number of all rows.
+"""CT201 by use: a count of rows, `seen += args.batch_size`, that stands beside the number of all rows.
 
-A process sees its share of them: where the count is taken from, or divided by, `len(rows)`, each step counts those of all.
+Each process counts the rows of its own batches; the count is that of all processes' again.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, names_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT201"
-REASON = "all processes together see so many rows in a step"
-_MEET = ast.Sub | ast.Div | ast.FloorDiv | ast.Mod
+REASON = "a step takes a batch on every process"
+_SIZE = re.compile(r"batch_?size", re.I)
 
 
 def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Multiplies what each step counts by the processes."""
-    sizes = {last_name(k.value) for call in plan.script.calls for k in call.keywords if _is_size(k)} - {""}
+    """Counts the rows of all processes where a loop over divided data counts by the size of its batches."""
+    script = plan.script
     for data in roles.data:
-        for one in data.loop.body if isinstance(data.loop, ast.For) else ():
-            if not isinstance(one, ast.AugAssign) or not isinstance(one.op, ast.Add):
+        loop = data.loop
+        for count in (n for n in walk(loop) if isinstance(n, ast.AugAssign)) if loop is not None else ():
+            size, place = count.value, script.loops_around(count)[0]
+            is_size = isinstance(size, ast.Name | ast.Attribute) and _SIZE.search(last_name(size)) is not None
+            if not is_size or not isinstance(count.op, ast.Add) or place is not loop or _changes(loop, size):
                 continue
-            if last_name(one.value) in sizes and _meets_all(plan.script, data, written(one.target)):
-                code = f"{{it}} * {accelerators.at(one)}.num_processes"
-                plan.replace(one.value, RULE, REASON, code, it=one.value)
+            known = _meets_all_rows(script, data.frame, written(count.target))
+            if known and (accelerator := accelerators.may_be_at(count)) is not None:
+                plan.replace(size, RULE, REASON, f"{{size}} * {accelerator}.num_processes", size=size)
 
 
-def _is_size(given: ast.keyword) -> bool:
-    return (given.arg or "").lower().replace("_", "") == "batchsize"
-
-
-def _meets_all(script: Script, data: Data, count: str) -> bool:
-    """Whether the loop takes from a count, or divides it by, a length that is not its loader's."""
-    return any(
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, _MEET)
-        and count in names_in(node.left)
-        and any(_is_of_rows(script, data, name) for name in names_in(node.right))
-        for node in walk(data.loop or data.node)
+def _changes(loop: Loop, size: ast.expr) -> bool:
+    stored = (
+        n for n in walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
+    return any(written(one) == written(size) for one in stored)
 
 
-def _is_of_rows(script: Script, data: Data, name: str) -> bool:
-    values = script.values(data.frame, name)
-    return bool(values) and all(
-        isinstance(one, ast.Call)
-        and last_name(one.func) == "len"
-        and [*map(written, one.args)] != [written(data.node)]
-        for one in values
+def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
+    """Whether a count is computed with, or compared with, a length, and no mean is taken by it."""
+    reads = script.reads(frame, text)
+    if any(isinstance(one := script.parent(read), ast.BinOp) and _divides(one, read) for read in reads):
+        return False
+    beside = (
+        one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
     )
+    return any(_is_length(script, frame, part) for one in beside for part in walk(one))
+
+
+def _divides(node: ast.BinOp, by: ast.AST) -> bool:
+    return isinstance(node.op, ast.Div | ast.FloorDiv) and node.right is by
+
+
+def _is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
+    """`len(rows)`, or a variable that is bound to nothing else."""
+    if isinstance(node, ast.Name):
+        values = script.values(frame, node.id)
+        return bool(values) and all(
+            isinstance(one, ast.Call) and last_name(one.func) == "len" for one in values
+        )
+    return isinstance(node, ast.Call) and last_name(node.func) == "len" and bool(names_in(node))

@@ -29,7 +29,9 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     `if 0 < args.max_steps < step: break`."""
     outer = [loop, *script.loops_around(loop)][-1]
     counters = _counters(outer, loop)
-    tests = [n.test for n in walk(outer) if isinstance(n, ast.If) and any(map(_is_exit, n.body))]
+    tests = [
+        n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(script, one) for one in n.body)
+    ]
     found: set[str] = set()
     for compared in (n for test in tests for n in walk(test) if isinstance(n, ast.Compare)):
         sides = {
@@ -41,8 +43,11 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     return found
 
 
-def _is_exit(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Break | ast.Return)
+def _is_exit(script: Script, node: ast.AST) -> bool:
+    if isinstance(node, ast.Expr):
+        return _is_exit(script, node.value)
+    ends = isinstance(node, ast.Call) and script.dotted(node.func) in _EXITS
+    return ends or isinstance(node, ast.Break | ast.Return | ast.Raise)
 
 
 def _counters(outer: Loop, loop: Loop) -> set[str]:
@@ -66,11 +71,9 @@ def _compares(test: ast.expr, counters: set[str]) -> bool:
 def _leaves(script: Script, test: ast.If, outer: ast.While, flags: set[str]) -> bool:
     """Whether what a test guards ends a loop: by leaving it, or by the flag that the loop asks for."""
     for node in (n for statement in test.body for n in walk(statement)):
-        if isinstance(node, ast.Return | ast.Raise):
-            return True
-        if isinstance(node, ast.Call) and script.dotted(node.func) in _EXITS:
-            return True
-        if isinstance(node, ast.Break) and next(iter(script.loops_around(node))) is outer:
+        if _is_exit(script, node) and (
+            not isinstance(node, ast.Break) or next(iter(script.loops_around(node))) is outer
+        ):
             return True
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in flags:
             return True

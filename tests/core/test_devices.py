@@ -172,22 +172,14 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
 
 
 def test_what_only_has_the_name_of_a_function_is_given_no_device() -> None:
-    """A network's own `train()`, and a trainer whose class has a method of that name."""
-    code = """class Fit:
-    def train(self, rows, size=1, device="cuda"):
-        self.net, self.inner = torch.nn.Linear(4, 2), Inner()
-        self.net.train()
-        self.inner.train(rows, size)
-
-class Inner:
-    def train(self, rows, size):
-        return rows
-
-def train"""
-    text = script(before="Fit().train(rows)").replace("def train", code)
+    """A network's own `train()`, a trainer whose class has a method of that name, and a function."""
+    code = "class {}:\n    def train(self, rows, size{}):\n        return rows\n\n"
+    classes = code.format("Fit", '=1, device="cuda"') + code.format("Other", "")
+    calls = ["Fit().train(rows)", "other = Other()", "other.train(rows, 2)", "torch.nn.Linear(4, 2).train()"]
+    text = script(before="\n    ".join(calls)).replace("def train", f"{classes}def train", 1)
     after = converted(text)
     assert "Fit().train(rows, device=accelerator.device)" in after
-    assert "self.net.train()" in after and "self.inner.train(rows, size)" in after
+    assert all(call in after for call in (*calls[1:], "train([], None)\n"))
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

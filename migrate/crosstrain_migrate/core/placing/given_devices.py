@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
 
 from .own_moves import classes_of
 from .sides import side_of
@@ -30,6 +30,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
 def takes_over(script: Script, call: ast.Call, function: Function) -> bool:
     """Whether a call of a function's name can be its: it gives what that needs, and is not of an object whose own class has
     another method of the name, `model.train()` beside `def train(self, rows, device="cuda")`."""
+    if script.class_of(function) is not None and written(call.func) == function.name:
+        return False  # a plain function
     named, taken = function.args, int(script.class_of(function) is not None)
     own = [one.arg for one in (*[*named.posonlyargs, *named.args][taken:], *named.kwonlyargs)]
     needed = [name for name in own if name not in defaults_by_name(named)]

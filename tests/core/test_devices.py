@@ -171,15 +171,36 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
     assert f"def __init__(self, size, device={default}):" in after
 
 
-def test_what_only_has_the_name_of_a_function_is_given_no_device() -> None:
-    """A network's own `train()`, a trainer whose class has a method of that name, and a function."""
-    code = "class {}:\n    def train(self, rows, size{}):\n        return rows\n\n"
-    classes = code.format("Fit", '=1, device="cuda"') + code.format("Other", "")
-    calls = ["Fit().train(rows)", "other = Other()", "other.train(rows, 2)", "torch.nn.Linear(4, 2).train()"]
-    text = script(before="\n    ".join(calls)).replace("def train", f"{classes}def train", 1)
-    after = converted(text)
-    assert "Fit().train(rows, device=accelerator.device)" in after
-    assert all(call in after for call in (*calls[1:], "train([], None)\n"))
+RUNNERS = """<torch>
+
+class Fitter:
+    def train(self, rows):
+        <model>
+        model.train()
+        for x, y in DataLoader(rows, 8):
+            <step>
+        return model
+
+class Runner:
+    def __init__(self):
+        self.fitter = Fitter()
+
+    def train(self, rows, rate=0.1, device="cuda"):
+        return self.fitter.train(rows)
+
+def train(rows):
+    return rows
+
+runner = Runner()
+runner.train(train([]))
+"""
+
+
+def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
+    """Not to a network's `train()`, nor to another class's, nor to a function."""
+    after = converted(RUNNERS)
+    assert "model.train()" in after and "self.fitter.train(rows)" in after
+    assert "runner.train(train([]), device=" in after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

@@ -236,3 +236,14 @@ def test_a_group_begins_where_its_address_is_written(head: str, address: str, is
     after = converted(IN_A_GUARD.format(head=head, address=address))
     assert (after.index("CUDA_VISIBLE_DEVICES") < after.index("PartialState(group_of_one")) is is_behind
     assert after.index("PartialState(group_of_one") < after.index("MASTER_PORT")
+
+
+@pytest.mark.parametrize(
+    ("head", "is_below"),
+    [("config = locals().copy()", True), ("x = len(locals())", True), ("torch.rand(2), locals()", False)],
+)
+def test_the_accelerator_is_no_setting_of_a_function(head: str, is_below: bool) -> None:
+    """`locals()` at the head of a function are its arguments, which are written to a file; what all draw comes first."""
+    text = f"<torch>\ndef main(rate):\n    {head}\n    <model>\n    for x, y in DataLoader([], 8):\n        <step>\nmain(1)\n"
+    after = converted(text)
+    assert (after.index("locals()") < after.index("accelerator = ")) is is_below

@@ -322,11 +322,30 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
     """A data set that looks for its files and fetches them: `MNIST(root, download=True)`."""
     value = next((k.value for k in call.keywords if k.arg == "download"), None)
     if value is None:
+        options = [k.value for k in call.keywords if k.arg is None and script.class_made(call) is None]
+        if any(_asks_to_fetch(script, one) for one in options):
+            return True
         named = (
             call.func.value if isinstance(call.func, ast.Subscript) else call.func
         )  # DATASETS["AG_NEWS"](...)
         return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
     return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
+
+
+def _asks_to_fetch(script: Script, options: ast.expr) -> bool:
+    """Whether `**options`, or `**TABLE[name]`, may say `download=True`, as the table is written down."""
+    while isinstance(options, ast.Subscript):
+        options = options.value
+    home = script.frame(options)
+    values = [
+        *script.values(home, written(options)),
+        *script.values(script.module(options), written(options)),
+    ]
+    nodes = [node for value in (options, *values) for node in walk(value)]
+    given = [pair for n in nodes if isinstance(n, ast.Dict) for pair in zip(n.keys, n.values, strict=True)]
+    pairs = [(getattr(key, "value", None), value) for key, value in given]
+    pairs += [(n.arg, n.value) for n in nodes if isinstance(n, ast.keyword)]
+    return any(key == "download" and isinstance(v, ast.Constant) and v.value is True for key, v in pairs)
 
 
 def _fetches_vectors(call: ast.Call) -> bool:

@@ -27,6 +27,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+from .first import needs_accelerator
 from .waiting import given_timeout
 
 RULE = "CT102"
@@ -59,6 +60,10 @@ def chooses_visible(statement: ast.stmt) -> bool:
         isinstance(n, ast.Call) and last_name(n.func) in ("cuda", "to", "DataParallel", "load")
         for n in walk(statement)
     )
+
+
+def _names_all(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and not node.args and last_name(node.func) == "locals"
 
 
 @dataclass(frozen=True)
@@ -335,7 +340,15 @@ class Accelerators:
         visible = [s for s in visible if frame is self.home or not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
             return frame.body[frame.body.index(visible[-1]) + 1]
-        return self.script.first_statement(frame)
+        return self._below_locals(frame.body, self.script.first_statement(frame))
+
+    def _below_locals(self, body: list[ast.stmt], first: ast.stmt) -> ast.stmt:
+        """The statement, or one below `config = locals()`, which would hold the accelerator; nothing above needs it."""
+        above = body[body.index(first) : -1]
+        named = [n for n, s in enumerate(above) if any(map(_names_all, walk(s)))]
+        if not named or any(needs_accelerator(self.script, s) for s in above[: named[0] + 1]):
+            return first
+        return body[body.index(above[named[0]]) + 1]
 
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something: no import, definition, constant, option, setting or seed."""

@@ -29,7 +29,7 @@ from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
-from .given_devices import is_given, takes_over
+from .given_devices import is_given, runs
 from .lost import Lost
 from .numbered import is_number, numbered_lists
 from .own_moves import has_nothing_else, has_own_cuda
@@ -445,9 +445,7 @@ class Devices:
         calls = [
             call
             for call in self.script.callers(function)
-            if self.script.last(call.func) in names_called
-            and not self.script.calls_other(call, function)
-            and takes_over(self.script, call, function)
+            if self.script.last(call.func) in names_called and runs(self.script, call, function)
         ]
         if not calls and self.script.reads(function, name):
             self.plan.note(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
-from .own_moves import classes_of
 from .sides import side_of
 
 
@@ -25,25 +24,6 @@ def is_given(script: Script, call: ast.Call) -> bool:
     made = [one for one in script.calls if _is_made(script, one, cls, 0)] if frame.name == "__init__" else []
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
-
-
-def takes_over(script: Script, call: ast.Call, function: Function) -> bool:
-    """Whether a call of a function's name can be its: it gives what that needs, and is not of an object whose own class has
-    another method of the name, `model.train()` beside `def train(self, rows, device="cuda")`."""
-    if script.class_of(function) is not None and written(call.func) == function.name:
-        return False  # a plain function
-    named, taken = function.args, int(script.class_of(function) is not None)
-    own = [one.arg for one in (*[*named.posonlyargs, *named.args][taken:], *named.kwonlyargs)]
-    needed = [name for name in own if name not in defaults_by_name(named)]
-    is_open = any(isinstance(one, ast.Starred) for one in call.args) or any(
-        k.arg is None for k in call.keywords
-    )
-    if not is_open and any(script.argument_for(call, function, name) is None for name in needed):
-        return False
-    of = call.func.value if isinstance(call.func, ast.Attribute) else None
-    made = classes_of(script, of) if of is not None else []
-    own_methods = [one for cls in made for one in script.methods(cls) if one.name == function.name]
-    return function in own_methods or len(own_methods) < len(made) or not made
 
 
 def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:
@@ -66,3 +46,25 @@ def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values
     )
+
+
+def runs(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call of that name is of this function: none of another file, of a network's `train()`, or of an object of
+    another class."""
+    cls, needed = script.class_of(function), function.args
+    if cls is None or script.last(call.func) == cls.name:
+        return not script.calls_other(call, function)
+    if written(call.func) == function.name:
+        return False  # a plain function
+    given = [*call.args, *call.keywords]
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    if not is_open and len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults) - 1:
+        return False
+    if len(script.functions(function.name)) == 1 or not isinstance(call.func, ast.Attribute):
+        return True
+    holder = script.class_of(script.frame(call))
+    if written(call.func.value) == "self" and holder is not None:
+        return holder is cls or function.name not in {one.name for one in script.methods(holder)}
+    frames = [script.frame(call), *(script.methods(holder) if holder is not None else ())]
+    made = [value for one in frames for value in script.values(one, written(call.func.value))]
+    return any(script.class_made(value) is cls for value in made)

@@ -11,12 +11,12 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 def has_own_cuda(script: Script, of: ast.expr) -> bool:
     """Whether what is made here, or what a variable or an attribute may hold, has a `cuda()` of its own: `.to(device)` would
     not call it."""
-    return any(_defines_cuda(script, cls, 0) for cls in classes_of(script, of))
+    return any(_defines_cuda(script, cls, 0) for cls in _classes(script, of))
 
 
 def has_nothing_else(script: Script, of: ast.expr) -> bool:
     """Whether its `cuda()` is all that moves it: a plain class without a `to()`."""
-    classes = classes_of(script, of)
+    classes = _classes(script, of)
     plain = (not (cls.bases or cls.keywords) or _is_object(cls) for cls in classes)
     return all(plain) and not any(one.name == "to" for cls in classes for one in script.methods(cls))
 
@@ -25,7 +25,7 @@ def _is_object(cls: ast.ClassDef) -> bool:
     return [written(base) for base in cls.bases] == ["object"]
 
 
-def classes_of(script: Script, of: ast.expr) -> list[ast.ClassDef]:
+def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
     """The classes of the project of what is made here, or of what a variable or an attribute may hold."""
     values: list[ast.expr] = [of] if isinstance(of, ast.Call) else []
     if isinstance(of, ast.Name | ast.Attribute):

@@ -26,9 +26,11 @@ def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
     for data in roles.data:
         loop = data.loop
         for count in (n for n in walk(loop) if isinstance(n, ast.AugAssign)) if loop is not None else ():
-            size, place = count.value, script.loops_around(count)[0]
+            size, is_own = count.value, script.loops_around(count)[:1] == [loop]
             is_size = isinstance(size, ast.Name | ast.Attribute) and _SIZE.search(last_name(size)) is not None
-            if not is_size or not isinstance(count.op, ast.Add) or place is not loop or _changes(loop, size):
+            if loop is None or not is_size or not is_own or not isinstance(count.op, ast.Add):
+                continue
+            if _changes(loop, size):
                 continue
             known = _meets_all_rows(script, data.frame, written(count.target))
             if known and (accelerator := accelerators.may_be_at(count)) is not None:
@@ -50,14 +52,14 @@ def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
     beside = (
         one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
     )
-    return any(_is_length(script, frame, part) for one in beside for part in walk(one))
+    return any(is_length(script, frame, part) for one in beside for part in walk(one))
 
 
 def _divides(node: ast.BinOp, by: ast.AST) -> bool:
     return isinstance(node.op, ast.Div | ast.FloorDiv) and node.right is by
 
 
-def _is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
+def is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
     """`len(rows)`, or a variable that is bound to nothing else."""
     if isinstance(node, ast.Name):
         values = script.values(frame, node.id)

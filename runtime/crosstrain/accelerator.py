@@ -467,6 +467,7 @@ class Accelerator(
             sync.send_buffers()
         self._comm.step_done()
         self._outside.stepped()
+        self._same_data.after()
 
     def profile(
         self, profile_handler: ProfileKwargs | None = None

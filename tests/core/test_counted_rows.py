@@ -1,4 +1,4 @@
-"""Counts of rows beside the number of all rows count those of all processes."""
+"""Counts of rows beside the number of all rows count those of all processes; numbers of batches, those of one."""
 
 import pytest
 
@@ -30,14 +30,29 @@ TELLS = "print(seen / count)"
         ("100", "args.batch_size", TELLS, False),  # an option: every so many rows
         ("len(rows)", "args.batch_size", "print(count / seen)", False),  # a mean
         ("len(rows)", "1", TELLS, False),
-        (
-            "len(rows)",
-            "batch_size",
-            "batch_size = len(x); print(seen / count)",
-            False,
-        ),  # the last one has fewer
+        ("len(rows)", "batch_size", "batch_size = len(x); " + TELLS, False),  # the last one has fewer
     ],
 )
 def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None:
     after = converted(TRAINING.format(count=count, size=size, then=then))
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
+
+
+@pytest.mark.parametrize(
+    ("then", "after"),
+    [
+        ("print(i, count)", "print(i, min(count, len(loader)))"),
+        ("print(i, int(len(rows) / 4))", "print(i, min(int(len(rows) / 4), len(loader)))"),
+        ("print(100 * i / count)", "100 * i / min(count, len(loader))"),
+        ("if i == count - 1: print(epoch)", "if i == min(count, len(loader)) - 1:"),
+        ("print(i * args.batch_size, len(rows))", "i * args.batch_size * accelerator.num_processes, len"),
+        ("if i * len(x) > 9: break", "if i * len(x) * accelerator.num_processes > 9:"),
+        ("print(epoch * count + i)", "print(epoch * count + i)"),
+        ("print(count)", "print(count)"),
+        ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
+        ("if i > 9: break", "if i > 9:"),
+    ],
+)
+def test_a_number_of_batches(then: str, after: str) -> None:
+    script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))

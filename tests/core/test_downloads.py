@@ -75,6 +75,12 @@ class Rows:
 rows = Rows(root="data")
 == no download
 rows = MNIST("data", download=False)
+other = MNIST("data", **dict(train=True, download=False))
+== a download that a table of options asks for
+TABLE = {"digits": {"train": True, "download": True}, "own": {}}
+--
++ with accelerator.main_process_first():
+. rows = KINDS[args.kind]("data", **TABLE[args.kind])
 == a library's own way to print
 from torch_geometric.logging import log as say
 --

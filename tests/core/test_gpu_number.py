@@ -277,3 +277,12 @@ def test_the_first_of_the_gpus_that_a_model_is_spread_over(wrapped: str) -> None
     after = converted(SCRIPT.format(begin=kind, batch="x.cuda(), y.cuda()", chosen=chosen))
     assert ("Accelerator(device=args.gpus[0])" in after) is ("device_ids" in wrapped)
     assert (".to(accelerator.device)\nspread" in after) is ("device_ids" in wrapped)
+
+
+@pytest.mark.parametrize("is_above", [True, False])
+def test_the_first_of_the_gpus_above_the_line_that_splits_them(is_above: bool) -> None:
+    split, model = "[int(n) for n in args.gpus.split(',')]", "model = torch.nn.Linear(4, 2)"
+    lines = [model, f"args.gpus = {split}"][:: 1 if is_above else -1]
+    used = ["torch.cuda.set_device(args.gpus[0])", "train(model, args.gpus[0])"]
+    after = converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen="\n".join(lines + used)))
+    assert f"Accelerator(device={split if is_above else 'args.gpus'}[0])" in after

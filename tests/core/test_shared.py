@@ -158,6 +158,41 @@ def test_a_network_to_be_replicated_follows_the_current_gpu(shares: bool, moved:
     assert len(train(folder, "teacher", 2)) == 2
 
 
+LEARNER = """
+class Learner:
+    def __init__(self, model, optimizer=None, device=None):
+        self.model = model.to(device)
+        self.optimizer = optimizer
+
+    def learn(self, loader):
+        self.model.train()
+        for x, in loader:
+            loss = self.model(x).pow(2).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+"""
+LEARNS = """
+<torch>
+from learner import Learner
+
+model = torch.nn.Linear(4, 1)
+learner = Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.device("cpu"))
+learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
+"""
+
+
+MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
+
+
+@pytest.mark.parametrize("others", [{"measure": MEASURES}, {}])
+def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], tmp_path: Path) -> None:
+    """A test may make an object of it on another device than the accelerator's."""
+    convert(write(tmp_path, learner=LEARNER, train=LEARNS, **others), "train")
+    init, learn = (tmp_path / "learner.py").read_text().split("def learn")
+    assert ("prepare(self.model" in learn) is bool(others) is ("prepare(self.model" not in init)
+
+
 GIVEN_DEVICE = {
     "trainer": """
         import torch

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,9 +74,10 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
         batches = accelerator.prepare(list(_loader()))
     with contextlib.redirect_stderr(said):
         for x in batches:
+            rows = random.sample(range(2), 1) if kind == "drawn below" else [0, 1]
             data = torch.randn(2, 3) if kind == "random" else x
             loss = model[::2](data) if kind == "loose" else model(data)
-            accelerator.backward(loss.square().mean())
+            accelerator.backward(loss[rows].square().mean())
             optimizer.step()
             optimizer.zero_grad()
     return said.getvalue().splitlines(), len(_global_forward_pre_hooks)
@@ -86,7 +88,7 @@ def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> 
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert [line for line in zero if f"every process trains on the same data: {__file__}:" in line], zero
         assert (one, hooks) == ([], 0)
-    for kind in ("own", "random", "prepared", "dealt"):
+    for kind in ("own", "random", "prepared", "dealt", "drawn below"):
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert not [line for line in zero + one if "same data" in line], (kind, zero)
         assert hooks == 0

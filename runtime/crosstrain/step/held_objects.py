@@ -66,7 +66,9 @@ def held_optimizers(obj: Any) -> list[Optimizer]:
 
     An object that gives batches steps them where it has a `step` method.
     """
-    if isinstance(obj, (nn.Module, Optimizer)) or (_iterates(obj) and not callable(getattr(obj, "step", None))):
+    if isinstance(obj, (nn.Module, Optimizer)) or (
+        _iterates(obj) and not callable(getattr(obj, "step", None))
+    ):
         return []
     found: list[Optimizer] = []
     for value in _attributes(obj).values():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -24,7 +26,8 @@ class SameData:
 
     From the first step on, each process draws its own random numbers, so that batches that are drawn at random differ then.
     Losses tell nothing: they differ by dropout alone. So the tensors are compared that reach a prepared model first, or the
-    losses where no model is prepared. Nothing is left in place after that step.
+    losses where no model is prepared, and where the script itself draws in the step: a network that reads the whole graph is
+    given the drawn rows afterwards. Nothing is left in place after that step.
     """
 
     def __init__(self, comm: Comm, prepared: PreparedObjects, gradients: Gradients) -> None:
@@ -41,15 +44,16 @@ class SameData:
         self._first: int | None = None  # the id of the optimizer that stepped first
         self._fed = False
         self._read: str | None = None
+        self._loss = ""
+        self._drawn = ""
         self._place = checks.UNKNOWN
 
     def loss(self, loss: Tensor) -> None:
         """Called for each loss until the comparison."""
         self._fed = self._fed or self._gradients.active.current is not None
-        if self._prepared.models:
-            return
-        self._place = checks.here()
-        self._read = repr(loss.detach().double().sum().item())
+        self._loss = repr(loss.detach().double().sum().item())
+        if not self._prepared.models:
+            self._place, self._read = checks.here(), self._loss
 
     def before(self, optimizer: Optimizer) -> None:
         """Called before each step; collective before the second one of the optimizer that stepped first."""
@@ -67,6 +71,11 @@ class SameData:
         else:
             self._read = None  # the next forward is that of another optimizer's step
 
+    def after(self) -> None:
+        """Called after each step, when each process draws its own numbers."""
+        if self.looks and not self._drawn:
+            self._drawn = _draws()
+
     def _look(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """Note the tensors that reach a prepared model first since the last step."""
         if self._gradients.active.current is not None:
@@ -77,8 +86,12 @@ class SameData:
             self._read, self._place = Fingerprint(leaves(list(inputs))).content, checks.here()
 
     def _compare(self) -> None:
-        everybody = self._comm.all_gather_object(self._read)
-        if self._read is None or any(read != everybody[0] for read in everybody):
+        everybody = self._comm.all_gather_object((self._read, self._drawn != _draws(), self._loss))
+        if any(drawn for _, drawn, _ in everybody):
+            alike = len({(read, loss) for read, _, loss in everybody}) == 1
+        else:
+            alike = len({read for read, _, _ in everybody}) == 1
+        if self._read is None or not alike:
             if self._place != checks.UNKNOWN:
                 checks.held("loader", self._place)
             return
@@ -99,3 +112,8 @@ class SameData:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+
+
+def _draws() -> str:
+    """Where the streams of random numbers stand from which a script draws its rows; torch's moves by dropout, too."""
+    return repr((random.getstate(), numpy.random.get_state()))

@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.script import Frame, Script, is_function_fr
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-_ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
+ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
 _DEPTH = 5
 
@@ -67,6 +67,8 @@ class WholeCounts:
         """Whether a number is that of the batches into which rows are cut: `len(rows) // size`."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
             return self._is_length(frame, node.left, depth)
+        if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:
+            return self._is_share(frame, node.args[0], depth)  # `int(len(rows) / size)`
         return self._all(self._is_share, frame, node, depth)
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
@@ -97,7 +99,7 @@ class WholeCounts:
                 return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
             case ast.Call(args=[given]) if last_name(node.func) == "len":
                 return self._is_whole_length(frame, node, given)
-            case ast.Call(args=[_, *_]) if last_name(node.func) in _ROUNDS:
+            case ast.Call(args=[_, *_]) if last_name(node.func) in ROUNDS:
                 return all(self._is_whole(frame, one, depth) for one in node.args)
             case ast.Subscript(value=ast.Attribute(attr="shape")):
                 return not names_in(node) & self.changed

@@ -86,6 +86,21 @@ def with_number(
 
     at: the statement above which it is made in `home` where nothing is chosen.
     """
+    found = _with_number(script, roles, choice, home, at)
+    listed = found.device.removesuffix("[0]") if found is not None else ""
+    if found is None or listed == found.device:
+        return found
+    # `args.gpus[0]`, above the line that makes numbers of the text: `args.gpus = [int(i) for i in args.gpus.split(",")]`
+    stores, values = script.stores(found.frame, listed), script.values(found.frame, listed)
+    split = values[0] if len(stores) == len(values) == 1 else None
+    is_below = isinstance(split, ast.ListComp | ast.Call) and place_of(split) >= place_of(found.before)
+    is_own = split is not None and listed in ast.unparse(split)
+    return replace(found, device=f"{ast.unparse(split)}[0]") if split and is_below and is_own else found
+
+
+def _with_number(
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+) -> Choice | None:
     frame, number = gpu_number(script, home)
     if not number or (choice is not None and (choice.device or not choice.code)):
         return choice

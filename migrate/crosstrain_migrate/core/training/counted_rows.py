@@ -52,14 +52,14 @@ def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
     beside = (
         one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
     )
-    return any(_is_length(script, frame, part) for one in beside for part in walk(one))
+    return any(is_length(script, frame, part) for one in beside for part in walk(one))
 
 
 def _divides(node: ast.BinOp, by: ast.AST) -> bool:
     return isinstance(node.op, ast.Div | ast.FloorDiv) and node.right is by
 
 
-def _is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
+def is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
     """`len(rows)`, or a variable that is bound to nothing else."""
     if isinstance(node, ast.Name):
         values = script.values(frame, node.id)

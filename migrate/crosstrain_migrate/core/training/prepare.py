@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .anchors import Anchors
@@ -263,7 +263,7 @@ class Preparing:
         cls = self.script.class_of(frame)
         methods = self.script.methods(cls) if cls is not None else []
         init = next((m for m in methods if m.name == "__init__"), None)
-        if init is None or frame is init:
+        if init is None or frame is init or _takes_device(self.script, init):
             return those
         places: dict[Held, ast.stmt] = {}
         for one in those:
@@ -353,6 +353,15 @@ class Preparing:
             return anchor
         self.lengths += counted_lengths(self.script, one.frame, one.text, self._with_lengths)
         return self._anchors.above_lengths(one.frame, one.text, anchor)
+
+
+def _takes_device(script: Script, init: Function) -> bool:
+    """Whether another script that shares a class tells `__init__` on which device the network computes, `.to(device)`: it may
+    be another one than the accelerator's."""
+    given = set(script.parameters(init)) if script.is_shared(init) else set()
+    moves = [call for call in script.calls_in(init) if last_name(call.func) == "to"]
+    places = [one for call in moves for one in (*call.args, *(k.value for k in call.keywords))]
+    return any(isinstance(one, ast.Name) and one.id in given for one in places)
 
 
 def _binds_none(statement: ast.stmt) -> bool:

@@ -1,0 +1,103 @@
+"""CT201 by use: the number of all batches, `len(rows) // size`, beside a loop's own count of them, and rows that end a pass.
+
+Each process counts its own batches: what is shown, or compared, beside that count is the number of these.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.reading.ranges import is_range
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Frame, Script, is_method, names_in
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
+
+from .counted_rows import is_length
+
+RULE = "CT201"
+_SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Takes the share of one process where a loop over divided data counts its batches."""
+    for data in roles.data:
+        loop, node = data.loop, data.node
+        if not isinstance(loop, ast.For) or is_range(node) or not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        counters, counts = counters_of(loop), WholeCounts(plan, data, loop)
+        nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
+        for one in nodes:
+            if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
+                _plan_end(plan, accelerators, one.test, counters)
+            elif isinstance(one, ast.BinOp) and _is_position(plan.script, data.frame, one, counters):
+                _plan_position(plan, accelerators, one)
+            elif (
+                isinstance(one, ast.expr)
+                and not plan.is_replaced(node)
+                and counts.is_of_rows(one)
+                and stands_by_count(plan.script, one, counters)
+            ):
+                code = f"min({{it}}, len({ast.unparse(node)}))"
+                plan.replace(
+                    one, RULE, "a pass has as many batches as the loader of one process", code, it=one
+                )
+
+
+def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
+    """Whether a number is compared with a count, divides it, or is shown in one call with it, and nothing else is computed."""
+    below: ast.AST = node
+    for one in script.around(node):
+        if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
+            other = one.left if below is one.right else one.right
+            if below is one.right and isinstance(one.op, ast.Div) and names_in(other) & counters:
+                return True
+            if not isinstance(other, ast.Constant) or isinstance(other.value, str):
+                return False
+        elif isinstance(one, ast.Compare):
+            return bool(names_in(one) & counters)
+        elif isinstance(one, ast.Call) and last_name(one.func) in ROUNDS:
+            return False  # which is such a number itself
+        else:
+            break
+        below = one
+    statement = script.statement(node)
+    return isinstance(statement, ast.Expr) and bool(names_in(statement) & counters)
+
+
+def _plan_end(plan: Plan, accelerators: Accelerators, test: ast.expr, counters: set[str]) -> None:
+    """`if i * len(x) > limit: break`"""
+    for one in test.values if isinstance(test, ast.BoolOp) else [test]:
+        left = one.left if isinstance(one, ast.Compare) else None
+        if isinstance(left, ast.BinOp) and _is_count_of_rows(left, counters):
+            _plan_position(plan, accelerators, left)
+
+
+def _plan_position(plan: Plan, accelerators: Accelerators, rows: ast.BinOp) -> None:
+    if (accelerator := accelerators.may_be_at(rows)) is not None:
+        code = f"{{rows}} * {accelerator}.num_processes"
+        plan.replace(rows, RULE, "a step takes a batch on every process", code, rows=rows)
+
+
+def _is_position(script: Script, frame: Frame, node: ast.BinOp, counters: set[str]) -> bool:
+    """Whether `i * batch_size` is shown beside the number of all rows."""
+    shown = script.statement(node)
+    is_size = _is_count_of_rows(node, counters) and last_name(node.right) == "batch_size"
+    return (
+        is_size
+        and isinstance(shown, ast.Expr)
+        and any(is_length(script, frame, part) for part in walk(shown))
+    )
+
+
+def _is_count_of_rows(node: ast.BinOp, counters: set[str]) -> bool:
+    """`i * len(x)`, `i * args.batch_size`"""
+    rows = node.right
+    is_rows = last_name(rows) == "batch_size" or is_method(rows, "size") or "shape" in ast.unparse(rows)
+    is_rows = is_rows or (isinstance(rows, ast.Call) and last_name(rows.func) == "len")
+    count = names_in(node.left)
+    return is_rows and isinstance(node.op, ast.Mult) and bool(count) and count <= counters

@@ -128,3 +128,11 @@ def test_an_option_that_makes_attributes(tmp_path: Path) -> None:
     after = converted(IN_CLASS)
     assert "            self.poses, self.second = accelerator.prepare(self.poses, self.second)\n" in after
     assert len(set(launched(tmp_path, after, "--poses"))) == 1
+
+
+def test_an_attribute_that_a_base_class_binds_in_any_case() -> None:
+    base = "class Base:\n    def __init__(self, loader):\n        self.loader = loader\n\n\nclass Runner:"
+    init = "super().__init__(DataLoader(range(8), 2))\n        if with_poses:\n            self.loader = list(self.loader)"
+    text = IN_CLASS.replace("class Runner:", base).replace("Runner:", "Runner(Base):")
+    after = converted(text.replace("self.loader = DataLoader(range(8), 2)", init))
+    assert "for numbers in accelerator.prepare(self.loader):" in after

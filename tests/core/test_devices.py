@@ -57,6 +57,7 @@ def script(before: str = "pass", inside: str = "pass") -> str:
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
         ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
+        ("ones = torch.ones(3).to(device=0)", "ones = torch.ones(3).to(device=accelerator.device)"),
         ('main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])', "model.to(accelerator.device)"),
         ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
         ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
@@ -187,16 +188,19 @@ class Runner:
     def train(self, rows, rate=0.1, device="cuda"):
         return self.fitter.train(rows)
 
+def train(rows):
+    return rows
+
 runner = Runner()
-runner.train([])
+runner.train(train([]))
 """
 
 
 def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
-    """Not to a network's `train()`, nor to another class's."""
+    """Not to a network's `train()`, nor to another class's, nor to a function."""
     after = converted(RUNNERS)
     assert "model.train()" in after and "self.fitter.train(rows)" in after
-    assert "runner.train([], device=" in after
+    assert "runner.train(train([]), device=" in after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

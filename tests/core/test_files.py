@@ -86,10 +86,31 @@ log.flush()
 == nor what nobody keeps
 log = open(os.devnull, "w")
 log.write("x")
+== nor where a function is given it
+def tell(log=None):
+    if log is not None:
+        log.write("x")
+- log = open("log.txt", "w+")
++ log = open("log.txt" if accelerator.is_main_process else os.devnull, "w+")
+tell(log=log)
 == but not one that is
 log = open("log.txt", "a+")
 log.write("x")
 lines = log.readlines()
+== nor one that a function reads
+def told(log):
+    return log.readlines()
+log = open("log.txt", "w+")
+told(log)
+== a picture, where a class of the project saves something else
+import PIL.Image
+class Page:
+    def save(self, name):
+        self.name = name
+picture = PIL.Image.fromarray(rows)
+* picture.save("a.png")
+page = Page()
+page.save("a.html")
 == windows that open by themselves
 * plt.ion()
 plt.plot([1])

@@ -37,6 +37,12 @@ def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     assert not notes(text, "CT105")
 
 
+def test_an_option_that_says_which_gpus_there_are_names_no_device() -> None:
+    option = 'args = argparse.ArgumentParser(); args.add_argument("--device"); args = args.parse_args()'
+    text = CHOSEN_INSIDE.format(first='os.environ["CUDA_VISIBLE_DEVICES"] = args.device', then="model.cuda()")
+    assert "Accelerator()" in converted(text.replace("args = argparse.ArgumentParser().parse_args()", option))
+
+
 TRAINED_APART = """import argparse
 import os
 <torch>

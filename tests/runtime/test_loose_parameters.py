@@ -414,19 +414,25 @@ def test_they_stay_whole_beside_shards(tmp_path: Path, optimizer_first: bool, on
             torch.testing.assert_close(resumed, went_on, rtol=0, atol=0)
 
 
-def _prepared_behind_its_forward() -> float:
+def _prepared_behind_its_forward(whole: bool) -> float:
     accelerator = Accelerator(cpu=True)
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False))
     for param in model.parameters():
         nn.init.ones_(param)
     loss = model(torch.full((1, 2), float(accelerator.process_index))).sum()
-    optimizer = accelerator.prepare(SGD(model.parameters(), 0.1))
-    accelerator.backward(loss)
+    optimizer = SGD(model.parameters(), 0.1)
+    if whole:
+        loss.backward()
+        model, optimizer = accelerator.prepare(model, optimizer)
+    else:
+        optimizer = accelerator.prepare(optimizer)
+        accelerator.backward(loss)
     optimizer.step()
     return float(model[1].weight[0, 0].item())
 
 
-def test_an_optimizer_that_is_prepared_between_forward_and_backward() -> None:
-    """A helper that is given the loss and the optimizer, `update(loss, optimizer)`."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_prepared_behind_the_first_forward_or_backward(whole: bool) -> None:
+    """A helper that is given the loss and the optimizer, `update(loss, optimizer)`, or steps behind the backward."""
     weight = 1 - 0.1 * (1 + 3) / 2  # the layer below gives 1 and 3
-    assert run_ranks(_prepared_behind_its_forward, 2) == pytest.approx([weight, weight])
+    assert run_ranks(_prepared_behind_its_forward, 2, whole) == pytest.approx([weight, weight])

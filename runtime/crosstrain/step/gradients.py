@@ -292,6 +292,9 @@ class GradientSync:
             slot.touched = slot.param.grad is not None
         self.stale = True
 
+    def holds_gradients(self) -> bool:
+        return any(slot.touched for slot in self._slots)
+
     def discard(self) -> None:
         """Mark all gradients as averaged: they were dropped, or the parameters themselves were averaged."""
         for slot in self._slots:

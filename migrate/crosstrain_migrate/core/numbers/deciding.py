@@ -33,7 +33,17 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
-from .means import PASSED_ON, has_no_mean, is_number, is_object, is_of_another, is_rows, number_in, tests_in
+from .means import (
+    PASSED_ON,
+    has_no_mean,
+    is_number,
+    is_object,
+    is_of_another,
+    is_rows,
+    is_truth,
+    number_in,
+    tests_in,
+)
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -252,10 +262,13 @@ class Decisions:
         if self._where_bound(node, depth):
             return True
         bound = binding(self.script, node)
-        is_other = bound is not None and (
-            is_object(self.script, bound[1])
-            or tests_in(self.script, node, bound[0])
-            or (not self._is_number_there(node) and is_rows(self.script, node, *bound))
+        is_other = is_truth(self.script, node) or (
+            bound is not None
+            and (
+                is_object(self.script, bound[1])
+                or tests_in(self.script, node, bound[0])
+                or (not self._is_number_there(node) and is_rows(self.script, node, *bound))
+            )
         )
         return not is_other and self._where_read(node, at)
 

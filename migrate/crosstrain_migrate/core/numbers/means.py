@@ -56,9 +56,7 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
         for one in script.within(frame)
     ):
         return True
-    cls = script.class_of(frame) if text.startswith("self.") else None
-    frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
-    values = [value for one in frames for value in script.values(one, text)]
+    values = _all_values(script, node)
     if any(
         chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) or _is_made(one)
         for one in values
@@ -81,6 +79,24 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
         use.slice for use, _ in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
     ]
     return any(isinstance(key.value, str) for key in keys)
+
+
+def _all_values(script: Script, node: ast.expr) -> list[ast.expr]:
+    """What a variable is bound to in its function, or an attribute in its class."""
+    frame, text = script.frame(node), written(node)
+    cls = script.class_of(frame) if text.startswith("self.") else None
+    frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
+    return [value for one in frames for value in script.values(one, text)]
+
+
+def is_truth(script: Script, node: ast.expr) -> bool:
+    """Whether a variable is true or false, also where it is an attribute that another method sets: `self.improved`."""
+    return any(
+        isinstance(one, ast.Compare | ast.BoolOp)
+        or (isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not))
+        or (isinstance(one, ast.Constant) and isinstance(one.value, bool))
+        for one in _all_values(script, node)
+    )
 
 
 def is_rows(script: Script, node: ast.expr, statement: ast.stmt, value: ast.expr | None) -> bool:

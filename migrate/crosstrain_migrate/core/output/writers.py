@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TypeGuard
 
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -112,19 +112,38 @@ def _is_never_read(script: Script, opened: ast.Call) -> bool:
     bound = script.parent(opened)
     if not isinstance(bound, ast.Assign) or not isinstance(bound.targets[0], ast.Name):
         return False
-    name, frame = bound.targets[0].id, script.frame(opened)
+    return _is_only_written(script, script.frame(opened), bound.targets[0].id, 0)
+
+
+def _is_only_written(script: Script, frame: Frame, name: str, depth: int) -> bool:
+    """Whether a variable's file is only written, also by the functions of the project that are given it."""
     inside = [one for one in script.frames if one is frame or not script.binds(one, name)]
-    asked = [
-        script.parent(read)
+    reads = [
+        read
         for one in inside
-        if script.module(one) is script.module(opened)
+        if script.module(one) is script.module(frame)
         for read in script.reads(one, name)
     ]
-    return all(
-        (isinstance(one, ast.Attribute) and one.attr in ("write", "writelines", "flush", "close"))
-        or (isinstance(one, ast.keyword) and one.arg == "file")
-        for one in asked
-    )
+    return all(_writes(script, read, depth) for read in reads)
+
+
+def _writes(script: Script, read: ast.expr, depth: int) -> bool:
+    use = script.parent(read)
+    if isinstance(use, ast.Attribute):
+        return use.attr in ("write", "writelines", "flush", "close")
+    if isinstance(use, ast.Compare) or (isinstance(use, ast.keyword) and use.arg == "file"):
+        return True  # `if log is not None:`, `print(..., file=log)`
+    call = script.parent(use) if isinstance(use, ast.keyword) else use
+    if not isinstance(call, ast.Call) or depth > 2:
+        return False
+    functions = script.functions(script.last(call.func))
+    given = [
+        _is_only_written(script, one, name, depth + 1)
+        for one in functions
+        for name, value in script.given_by(call, one).items()
+        if value is read
+    ]
+    return bool(given) and len(given) == len(functions) and all(given)
 
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
@@ -215,6 +234,9 @@ def _of_project(script: Script, call: ast.Call) -> bool:
     is_asked = of is not None and not (
         script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
     )
+    made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
+    if made and all(isinstance(one, ast.Call) and _LIBRARY.match(script.dotted(one.func)) for one in made):
+        return False  # `picture = Image.fromarray(rows)`
     return any(not is_asked or script.class_of(one) is not None for one in named)
 
 

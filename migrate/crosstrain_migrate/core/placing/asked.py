@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import Choice
+from .accelerator import Choice, chooses_visible
 from .elsewhere import behind
 from .options import Option, Options
 from .origins import of_class, origin
@@ -93,7 +93,9 @@ def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Nam
 
 def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     """`--device`, known below the parsing of the options."""
-    named = {name: one for name, one in Options(script).by_name.items() if _names_device(script, one)}
+    options = Options(script)
+    shown = [options.read_by(s.value) for s in script.table.each(ast.Assign) if chooses_visible(s)]
+    named = {n: one for n, one in options.by_name.items() if _names_device(script, one) and one not in shown}
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
         for node in script.within(frame):
             if not isinstance(node, ast.Attribute) or node.attr not in named:

@@ -189,9 +189,10 @@ class Devices:
             else:
                 template = f"torch.{kind}({given}).to({self.device(call)})"
                 self.plan.replace(call, RULE, REASON, template, **holes)
-        elif last_name(call.func) == "to" and call.args:
-            if self._is_ordinal(call.args[0]) or is_number(self.script, call.args[0], self._numbered):
-                self._place(call.args[0])
+        elif last_name(call.func) == "to":
+            for to in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")):
+                if self._is_ordinal(to) or is_number(self.script, to, self._numbered):
+                    self._place(to)
         elif self._is_cell_choice(call):
             self._place(call)
         for keyword in call.keywords if self.ordinals else ():

@@ -54,6 +54,8 @@ def runs(script: Script, call: ast.Call, function: Function) -> bool:
     cls, needed = script.class_of(function), function.args
     if cls is None or script.last(call.func) == cls.name:
         return not script.calls_other(call, function)
+    if written(call.func) == function.name:
+        return False  # a plain function
     given = [*call.args, *call.keywords]
     is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
     if not is_open and len(given) < len(needed.posonlyargs) + len(needed.args) - len(needed.defaults) - 1:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import PARALLEL, is_parallel
-from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.accelerator import Accelerators, chooses_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script
@@ -32,7 +32,8 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
         for factor in (one for size in sizes for one in _factors(script, size) if gpus.are_counted_by(one)):
             if not plan.is_replaced(factor):
                 state = accelerators.name if accelerators.at_hand(factor) else plan.state(factor)
-                code = f"({{gpus}} if {state}.num_processes == 1 else 1)"
+                code = f"{{gpus}} if {state}.num_processes == 1 else 1"
+                code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
 
 
@@ -41,8 +42,12 @@ class _Gpus:
 
     def __init__(self, script: Script, wrappers: list[ast.Call]) -> None:
         self.script = script
-        given = (k.value for call in wrappers for k in call.keywords if k.arg == "device_ids")
-        self._lists = {last_name(one) for one in given} | numbered_lists(script)
+        given = [k.value for call in wrappers for k in call.keywords if k.arg == "device_ids"]
+        given += [one for call in wrappers for one in call.args[1:2]]
+        # `os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config["gpus"]))`
+        joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
+        given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
+        self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
         self._asked = {text for call in wrappers for text in self._more_than_one(call)}
 
     def _more_than_one(self, call: ast.Call) -> Iterator[str]:
@@ -58,19 +63,25 @@ class _Gpus:
             return self.are_counted_by(node.args[-1], depth)
         if isinstance(node, ast.Call):
             is_length = last_name(node.func) == "len" and len(node.args) == 1
-            counted = last_name(node.args[0]) if is_length else ""
-            return self.script.dotted(node.func) == "torch.cuda.device_count" or counted in self._lists - {""}
+            counted = _name(node.args[0]) if is_length else ""
+            return self.script.dotted(node.func) == "torch.cuda.device_count" or counted in self._lists
         if not isinstance(node, ast.Name | ast.Attribute) or depth > _DEPTH:
             return False
         values = _bound(self.script, node)
         return written(node) in self._asked or any(self.are_counted_by(one, depth + 1) for one in values)
 
 
+def _name(node: ast.expr) -> str:
+    """`gpus` of `args.gpus` and of `config["gpus"]`"""
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    return str(key.value) if isinstance(key, ast.Constant) else last_name(node)
+
+
 def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[ast.expr]:
     """What a size of a batch is multiplied with, also where its variable is bound: `size *= gpus`."""
     if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
         yield from (size.left, size.right)
-    elif isinstance(size, ast.Name | ast.Attribute) and depth < _DEPTH:
+    elif isinstance(size, ast.Name | ast.Attribute | ast.Subscript) and depth < _DEPTH:
         for value in _bound(script, size):
             yield from _factors(script, value, depth + 1)
         for one in script.table.each(ast.AugAssign):
@@ -78,9 +89,10 @@ def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[ast.exp
                 yield one.value
 
 
-def _bound(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    """What a variable is bound to in its function or file, and an attribute anywhere."""
-    if isinstance(node, ast.Attribute):
+def _bound(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What a variable is bound to in its function or file, or given, and an attribute or an entry anywhere."""
+    if not isinstance(node, ast.Name):
         return [value for frame in script.frames for value in script.values(frame, written(node))]
     frame = script.frame(node)
-    return script.values(frame if script.binds(frame, node.id) else script.module(node), node.id)
+    given = [value for value, _ in script.given_for(frame, node.id)]
+    return given or script.values(frame if script.binds(frame, node.id) else script.module(node), node.id)

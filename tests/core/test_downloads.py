@@ -32,13 +32,16 @@ class Birds:
 . rows = args.kind("data", download=True)
 == a function of the project that a library has, too
 from torchvision import models
-def resnet50(path):
+def load(path):
 +     with PartialState().main_process_first():
 .     if not os.path.exists(path):
 .         urlretrieve("http://x", path)
     return torch.load(path)
+def resnet50(path):
+    rows = load(path)
+    return rows
 --
-rows = models.resnet50(resnet50(path))
+rows = models.resnet50(path)
 == a class that the file makes is its own
 from torchvision.datasets.utils import download_url
 class Birds:

@@ -50,7 +50,7 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
         ("print(epoch * count + i)", "print(epoch * count + i)"),
         ("print(count)", "print(count)"),
         ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
-        ("if i > 9: break", "if i > 9:"),
+        ("if i >= count: break", "if i >= count:"),
     ],
 )
 def test_a_number_of_batches(then: str, after: str) -> None:

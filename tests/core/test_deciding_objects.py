@@ -227,6 +227,27 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("call", ["save_if_best({state}, train())", "saver.save_if_best(train(), {state})"])
+def test_a_method_is_not_called_by_the_name_of_a_plain_function(call: str) -> None:
+    """What a function of that name is given in another order may be no number."""
+    text = after(f"""
+class Saver:
+    best = 0.0
+    def save_if_best(self, loss, state):
+        if loss < self.best:
+            self.best = loss
+            torch.save(state, "best.pt")
+
+saver = Saver()
+def save_if_best(state, loss):
+    saver.save_if_best(loss, state)
+
+for epoch in range(2):
+    {call.format(state='{"now": train()}')}
+""")
+    assert '"now": train()' in text and 'accelerator.reduce(train(), "mean")' in text, text
+
+
 @pytest.mark.parametrize("choice", ['"cuda" if args.cuda else "cpu"', '"cuda"'])
 def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> None:
     text = CHOSEN_IN_MAIN.replace("CHOICE", choice)

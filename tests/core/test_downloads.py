@@ -114,6 +114,20 @@ rows = np.load("rows.npy")
 + with accelerator.main_process_first():
 . if not os.path.exists("rows.zip"):
 .     urlretrieve("http://host/rows.zip", "rows.zip")
+== the path as a text, read by a constructor of a library
+path = pathlib.Path("words.json")
+--
++ with accelerator.main_process_first():
+. if not path.exists():
+.     words.save(str(path))
+. else:
+.     words = Tokenizer.from_file(str(path))
+== another file is not waited for
+path = pathlib.Path("words.json")
+if not path.exists():
+*     words.save(str(path) + ".bak")
+else:
+    words = Tokenizer.from_file(str(path))
 == a fetch in a function that asks and returns
 def fetch():
     if os.path.exists("rows.zip"):

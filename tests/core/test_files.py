@@ -249,12 +249,12 @@ def test(model, loader):
     return hits
 --
 np.save("hits.npy", test(model, DataLoader(data)))
-== a folder because of which the author stops
-?? every process makes this folder
+== a folder because of which the author stops, when all have asked
 if os.path.exists("out"):
     sys.exit()
 else:
-    os.makedirs("out")
++     accelerator.wait_for_everyone()
+*     os.makedirs("out")
 == a folder by which the author chooses another
 ?? every process makes this folder
 try:

@@ -111,6 +111,7 @@ def test_what_each_process_makes_for_itself_it_removes_itself() -> None:
 
 
 RENAMED = """import os
+import shutil
 import time
 <torch>
 
@@ -175,6 +176,16 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
     [
         ("if os.path.exists(path):\n        raise RuntimeError(path)\n    os.makedirs(path)", ["one"]),
         ("path = free()", ["one_0", "one_1"]),
+        (
+            "if not os.path.exists(path):\n        os.makedirs(path)\n    elif len(path) > 3:\n        raise OSError\n"
+            "    else:\n        shutil.rmtree(path)\n        os.makedirs(path)",
+            ["one", "one"],
+        ),
+        (
+            "while True:\n        path = path + 'x'\n"
+            "        if not os.path.isdir(path):\n            break\n    os.system('mkdir -p %s' % path)",
+            ["onex", "onexx"],
+        ),
     ],
 )
 def test_all_have_asked_for_a_folder_before_one_makes_it(asks: str, paths: list[str], tmp_path: Path) -> None:

@@ -41,44 +41,28 @@ if __name__ == "__main__":
 """
 
 # How the number is written, and what chooses: what the batches are moved by, and the rest of the script.
+DEVICES = [
+    'torch.device("cuda", args.gpu)',
+    'torch.device(f"cuda:{args.gpu}")',
+    '"cuda:" + str(args.gpu)',
+    '"cuda:{}".format(args.gpu)',
+    'torch.device(f"cuda:{args.gpu}" if torch.cuda.is_available() else "cpu")',
+    'torch.device("cuda:%d" % args.gpu if torch.cuda.is_available() and not args.no_cuda else "cpu")',
+]
+IN_CURRENT = "x.cuda(), y.cuda()"
+IS_MAIN = f"""if __name__ == "__main__":
+    {PARSED}
+    gpu = args.gpu[0] if isinstance(args.gpu, list) else args.gpu
+    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)"""
+LINE = "model = torch.nn.Linear(4, 2)"
+ENTRY = f'{LINE}.cuda(params["gpu"])\ntrain(model, params["gpu"])'
 SPELLINGS = [
-    (PARSED, IN_CUDA, "model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)"),
-    (PARSED, TO_DEVICE, f'device = torch.device("cuda", args.gpu)\n{BY_DEVICE}'),
-    (PARSED, TO_DEVICE, f'device = torch.device(f"cuda:{{args.gpu}}")\n{BY_DEVICE}'),
-    (PARSED, TO_DEVICE, f'device = "cuda:" + str(args.gpu)\n{BY_DEVICE}'),
-    (PARSED, TO_DEVICE, f'device = "cuda:{{}}".format(args.gpu)\n{BY_DEVICE}'),
-    (
-        PARSED,
-        TO_DEVICE,
-        f'device = torch.device(f"cuda:{{args.gpu}}" if torch.cuda.is_available() else "cpu")\n{BY_DEVICE}',
-    ),
-    (
-        PARSED,
-        TO_DEVICE,
-        'device = torch.device("cuda:%d" % args.gpu if torch.cuda.is_available() and not args.no_cuda else "cpu")\n'
-        + BY_DEVICE,
-    ),
-    (
-        PARSED,
-        "x.cuda(), y.cuda()",
-        "torch.cuda.set_device(args.gpu)\nmodel = torch.nn.Linear(4, 2).cuda()\ntrain(model, 0)",
-    ),
-    (
-        PARSED,
-        "x.cuda(), y.cuda()",
-        "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)",
-    ),
-    (
-        "",
-        IN_CUDA,
-        f'if __name__ == "__main__":\n    {PARSED}\n    gpu = args.gpu[0] if isinstance(args.gpu, list) else args.gpu\n'
-        "    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)",
-    ),
-    (
-        "params = vars(parser.parse_args())",
-        IN_CUDA,
-        'model = torch.nn.Linear(4, 2).cuda(params["gpu"])\ntrain(model, params["gpu"])',
-    ),
+    *((PARSED, TO_DEVICE, f"device = {one}\n{BY_DEVICE}") for one in DEVICES),
+    (PARSED, IN_CUDA, f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)"),
+    (PARSED, IN_CURRENT, f"torch.cuda.set_device(args.gpu)\n{LINE}.cuda()\ntrain(model, 0)"),
+    (PARSED, IN_CURRENT, "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)"),
+    ("", IN_CUDA, IS_MAIN),
+    ("params = vars(parser.parse_args())", IN_CUDA, ENTRY),
     ("", IN_CUDA, MAIN.format(parsed=PARSED, number="GPU = args.gpu", use="GPU")),
 ]
 
@@ -104,10 +88,13 @@ def test_an_option_still_chooses_the_gpu(
     assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
 
 
-@pytest.mark.parametrize(("number", "is_said"), [("", False), ("args.cuda + 1", True)])
-def test_a_method_is_no_option_of_its_name(number: str, is_said: bool) -> None:
-    chosen = f"model = torch.nn.Linear(4, 2).cuda({number})\ntrain(model, 0)"
-    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen).replace('--gpu"', '--cuda"')
+@pytest.mark.parametrize(
+    ("made", "is_said"),
+    [("2).cuda()", False), ("2).cuda(args.cuda + 1)", True), ("args.cuda).cuda()", False)],
+)
+def test_a_method_is_no_option_of_its_name_and_a_width_no_gpu(made: str, is_said: bool) -> None:
+    chosen = f"model = torch.nn.Linear(4, {made}\ntrain(model, 0)"
+    text = SCRIPT.format(begin=PARSED, batch=IN_CURRENT, chosen=chosen).replace('--gpu"', '--cuda"')
     assert bool([one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]) is is_said
 
 
@@ -179,11 +166,9 @@ def test_several_numbers_are_none(chosen: str) -> None:
 
 
 def test_a_local_rank_is_the_launchers() -> None:
-    text = SCRIPT.format(
-        begin='parser.add_argument("--local_rank", type=int, default=0)\nargs = parser.parse_args()',
-        batch=TO_DEVICE,
-        chosen=f'device = torch.device("cuda", args.local_rank)\n{BY_DEVICE}',
-    )
+    parsed = f'parser.add_argument("--local_rank", type=int, default=0)\n{PARSED}'
+    chosen = f'device = torch.device("cuda", args.local_rank)\n{BY_DEVICE}'
+    text = SCRIPT.format(begin=parsed, batch=TO_DEVICE, chosen=chosen)
     assert "device=args.local_rank" not in converted(text)
 
 
@@ -202,7 +187,7 @@ HELD = (
     ],
 )
 def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
-    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
+    text = SCRIPT.format(begin=PARSED, batch=IN_CURRENT, chosen=chosen)
     result = conversion(text, "accelerate")
     assert "Accelerator()" in result.text
     assert any("chooses no GPU any more" in one.reason for one in result.findings) is is_said
@@ -255,34 +240,26 @@ def test_a_top_level_device_above_a_function_that_begins_the_training() -> None:
 
 
 def test_a_number_that_nobody_can_follow_is_said() -> None:
-    text = SCRIPT.format(
-        begin="import settings\nheld = settings.read()",
-        batch=IN_CUDA,
-        chosen="def main(held):\n    gpu = held.pop()\n    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)\n\nfor one in held:\n    main(one)",
-    )
+    main = "def main(held):\n    gpu = held.pop()\n    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)\n"
+    chosen = f"{main}\nfor one in held:\n    main(one)"
+    text = SCRIPT.format(begin="import settings\nheld = settings.read()", batch=IN_CUDA, chosen=chosen)
     assert any("chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
     assert not notes(text.replace(".cuda(gpu)", ".cuda()"), "CT105")
-
-
-def test_the_numbers_of_what_is_moved_are_no_gpus() -> None:
-    chosen = "model = torch.nn.Linear(4, args.gpu).cuda()\ntrain(model, 0)"  # a width chooses nothing
-    text = SCRIPT.format(begin=PARSED, batch="x.cuda(), y.cuda()", chosen=chosen)
-    assert not [one for one in notes(text, "CT105") if "chooses no GPU" in one.reason]
 
 
 @pytest.mark.parametrize("wrapped", ["Spread(model, device_ids=args.gpus)", "Spread(model)"])
 def test_the_first_of_the_gpus_that_a_model_is_spread_over(wrapped: str) -> None:
     kind = f"{PARSED}\nclass Spread(torch.nn.DataParallel):\n    pass\n"
     chosen = f"model = torch.nn.Linear(4, 2).to(args.gpus[0])\nspread = {wrapped}\ntrain(model, 0)"
-    after = converted(SCRIPT.format(begin=kind, batch="x.cuda(), y.cuda()", chosen=chosen))
+    after = converted(SCRIPT.format(begin=kind, batch=IN_CURRENT, chosen=chosen))
     assert ("Accelerator(device=args.gpus[0])" in after) is ("device_ids" in wrapped)
     assert (".to(accelerator.device)\nspread" in after) is ("device_ids" in wrapped)
 
 
 @pytest.mark.parametrize("is_above", [True, False])
 def test_the_first_of_the_gpus_above_the_line_that_splits_them(is_above: bool) -> None:
-    split, model = "[int(n) for n in args.gpus.split(',')]", "model = torch.nn.Linear(4, 2)"
-    lines = [model, f"args.gpus = {split}"][:: 1 if is_above else -1]
+    split = "[int(n) for n in args.gpus.split(',')]"
+    lines = [LINE, f"args.gpus = {split}"][:: 1 if is_above else -1]
     used = ["torch.cuda.set_device(args.gpus[0])", "train(model, args.gpus[0])"]
     after = converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen="\n".join(lines + used)))
     assert f"Accelerator(device={split if is_above else 'args.gpus'}[0])" in after

@@ -251,6 +251,17 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     check(Trap("", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole"))
 
 
+@pytest.mark.parametrize(("size", "is_added"), [("len(rows)", True), ("len(loaders[k])", False)])
+def test_sizes_that_a_function_counts_by_phase_are_of_all_rows(size: str, is_added: bool) -> None:
+    """Batch means over the number of all rows are the original's number if they are added up."""
+    made = f"def made():\n    return 1, {{k: {size} for k, rows in zip(loaders, [data, test])}}\n\nkind, sizes = made()"
+    text = PHASES.replace('sizes = {"train": 24, "val": 16}', made).replace("loss.item() * n", "loss.item()")
+    text = text.replace("right += (out.argmax(1) == y).sum().item()", "pass").replace(
+        ", right / sizes[phase]", ""
+    )
+    assert ("total = accelerator.merge(loader, total)" in converted(text).text) is is_added
+
+
 ENDS = """
 <model>
 loader = DataLoader(data, batch_size=4)

@@ -61,6 +61,11 @@ print("done")
 - for i in tqdm(range(3)):
 + for i in tqdm(range(3), disable=not accelerator.is_main_process):
     log(i)
+== a bar that an option switches off
+- bar = tqdm(range(3), disable=not args.verbose)
++ bar = tqdm(range(3), disable=not args.verbose or not accelerator.is_main_process)
+other = tqdm(range(3), disable=rank != 0)
+third = tqdm(range(3), disable=None)
 == a bar that the script computes with counts on every process
 bar = tqdm(total=3)
 for i in range(3):

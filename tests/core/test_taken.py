@@ -84,3 +84,38 @@ def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
     after = converted(TWO_TAKEN.format(number="4"))
     assert after.index("number = 4") < after.index(PREPARED)
     assert "min(" not in after
+
+
+AT_TOP = """
+<torch>
+
+first = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
+second = DataLoader(TensorDataset(torch.arange(12.0).view(12, 1)), batch_size=2)
+steps = len(first)
+turns = len(second)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+def train():
+    end, done = steps, 0
+    batches, others = iter(first), iter(second)
+    for i in range(1, {end}):
+        (x,), (other,) = next(batches), next(others)
+        if i % turns == 0:
+            others = iter(second)
+        <step torch.nn.functional.mse_loss(model(x), x + 0 * other)>
+        done += 1
+    return done
+
+if __name__ == "__main__":
+    for epoch in range(2):
+        result = train()
+"""
+
+
+def test_lengths_above_the_guard_are_those_of_one_process_within_it(tmp_path: Path) -> None:
+    folder = write(tmp_path, script=AT_TOP.format(end="end"))
+    convert(folder, "script")
+    assert train(folder, "script") == [11]
+    assert train(folder, "script", 2) == [5, 5]
+    assert "    steps = len(first)" not in converted(AT_TOP.format(end="9"))

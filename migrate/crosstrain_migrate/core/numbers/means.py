@@ -91,12 +91,15 @@ def _all_values(script: Script, node: ast.expr) -> list[ast.expr]:
 
 def is_truth(script: Script, node: ast.expr) -> bool:
     """Whether a variable is true or false, also where it is an attribute that another method sets: `self.improved`."""
-    return any(
-        isinstance(one, ast.Compare | ast.BoolOp)
-        or (isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not))
-        or (isinstance(one, ast.Constant) and isinstance(one.value, bool))
-        for one in _all_values(script, node)
-    )
+    return any(map(_is_yes_or_no, _all_values(script, node)))
+
+
+def _is_yes_or_no(value: ast.expr) -> bool:
+    if isinstance(value, ast.BoolOp):  # `best or 0.0` is a number
+        return any(map(_is_yes_or_no, value.values))
+    is_not = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    is_constant = isinstance(value, ast.Constant) and isinstance(value.value, bool)
+    return isinstance(value, ast.Compare) or is_not or is_constant
 
 
 def is_rows(script: Script, node: ast.expr, statement: ast.stmt, value: ast.expr | None) -> bool:

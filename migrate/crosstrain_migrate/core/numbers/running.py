@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.script import (
     is_statement_call,
 )
 from crosstrain_migrate.core.training.backward import loss_of
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import CLOCK, METERS, Change, Pass
@@ -60,22 +60,50 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in added)
         of_others = (ast.Nonlocal, ast.Global)
         outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
-        if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, one))):
+        if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, roles, one))):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
-def _is_kept(script: Script, one: _Site) -> bool:
-    """Whether a step keeps its loss in a list of its object, which another method reads: `self.losses.append(loss.item())`."""
+def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:
+    """Whether a step keeps its loss where others read it: in a list of its object, `self.losses.append(loss.item())`, or of
+    what it is given, `stats["loss"].append(loss.item())`, or as an attribute, `self.loss.backward()`."""
     losses, cls = _losses(script, one), script.class_of(one.frame)
     others = [method for method in (script.methods(cls) if cls else ()) if method is not one.frame]
+    if written(one.loss).startswith("self.") and cls is not None:
+        steps, name = {other.frame for other in roles.backwards}, last_name(one.loss)
+        return any(_reads_attribute(script, f, name) for f in script.reached_frames if f not in steps)
     for call in script.calls_in(one.frame):
         held = call.func.value if is_method(call, "append") else None
         while isinstance(held, ast.Subscript):
             held = held.value
         text = written(held) if held is not None else ""
-        if text.startswith("self.") and losses & {written(n) for given in call.args for n in walk(given)}:
+        if not losses & {written(n) for given in call.args for n in walk(given)}:
+            continue
+        if text.startswith("self."):
             return any(script.reads(method, text) for method in others)
+        if any(
+            len(script.reads(script.frame(at), written(of))) > 1
+            for of, at in script.given_for(one.frame, text)
+        ):
+            return True
     return False
+
+
+def _reads_attribute(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a function reads an attribute of an object, also by a name that it computes with a part of it:
+    `getattr(trainer, "loss_" + kind)`."""
+    nodes = list(script.within(frame))
+    if any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == name for n in nodes):
+        return True
+    texts = {
+        n.value
+        for n in nodes
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) > 2
+    }
+    computed = (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "getattr")
+    return any(len(n.args) == 2 and not isinstance(n.args[1], ast.Constant) for n in computed) and any(
+        text in name for text in texts
+    )
 
 
 def _loops_of_steps(script: Script, roles: Roles) -> list[Loop]:
@@ -229,9 +257,17 @@ def _tells_time(node: ast.AST) -> bool:
 
 
 def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
-    """The calls of a loop, or of a function, that print, themselves or in a function of the project."""
+    """The calls of a loop, or of a function, that print, themselves or in a function of the project, and those that make the
+    text of an object, `bar.suffix = "{:.3f}".format(loss)`."""
+    texts = [
+        n.value
+        for n in walk(loop)
+        if isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Attribute)
+        and is_method(n.value, "format")
+    ]
     calls = [n for n in walk(loop) if isinstance(n, ast.Call) and is_statement_call(script, n)]
-    return [
+    return texts + [
         call
         for call in calls
         if _SHOWS.search(written(call.func))

@@ -105,6 +105,10 @@ class WholeCounts:
                 return not names_in(node) & self.changed
             case ast.Subscript(slice=ast.Constant(value=str())):
                 return self._is_whole_entry(node, depth)
+            case ast.Subscript(
+                value=ast.Name() as table
+            ):  # `rows[phase]` of `rows = {p: len(data[p]) for p in phases}`
+                return self._all(self._is_whole_table, frame, table, depth)
             case ast.Name() | ast.Attribute():
                 return self._is_whole_variable(frame, node, depth)
         return is_method(node, "size") and not names_in(node) & self.changed
@@ -134,6 +138,12 @@ class WholeCounts:
             and all(self._is_whole(home, value, depth + 1) for home, value in values)
         )
 
+    def _is_whole_table(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        values = node.values if isinstance(node, ast.Dict) else []
+        values = [node.value] if isinstance(node, ast.DictComp) else values
+        whole = bool(values) and all(self._is_whole(frame, one, depth + 1) for one in values)
+        return whole or self._all(self._is_whole_table, frame, node, depth)
+
     def _is_whole_variable(self, frame: Frame, node: ast.Name | ast.Attribute, depth: int) -> bool:
         text = written(node)
         if text in self.changed:
@@ -161,7 +171,31 @@ class WholeCounts:
             return known if len(known) == len(calls) else []
         home = frame if self.script.binds(frame, text) else self.script.module(node)
         values = [(home, value) for value in self.script.values(home, text)]
-        return values if len(values) == len(self.script.stores(home, text)) else []
+        stores = self.script.stores(home, text)
+        if not values and len(stores) == 1:
+            values = self._taken_apart(stores[0])
+        return values if len(values) == len(stores) else []
+
+    def _taken_apart(self, store: ast.AST) -> list[tuple[Frame, ast.expr]]:
+        """The part of what a function of the project returns: `loaders, rows = made()`."""
+        statement = self.script.statement(store)
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if (
+            not isinstance(target, ast.Tuple)
+            or not isinstance(statement, ast.Assign)
+            or store not in target.elts
+        ):
+            return []
+        functions = self.script.functions(self.script.last(getattr(statement.value, "func", target)))
+        returns = [
+            (f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)
+        ]
+        index = target.elts.index(store)
+        return [
+            (f, value.elts[index])
+            for f, value in returns
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+        ]
 
 
 def plan_bars(plan: Plan, data: Data) -> None:

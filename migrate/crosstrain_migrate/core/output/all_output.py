@@ -54,7 +54,7 @@ class Output:
         files.run()
         Folders(self.plan, files, self.audience, stamps).run()
         plan_saving(self.plan, self.accelerators, files, self.audience, stamps, self._saved_apart)
-        Recorders(self.plan, files, self.audience).run()
+        Recorders(self.plan, files, self.audience, self._is_of_others).run()
         files.plan_guards()
         if not self.script.functions("print"):  # the author's own prints as it likes
             self._prints()
@@ -80,7 +80,7 @@ class Output:
                 self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
 
     def _is_of_others(self, call: ast.Call) -> bool:
-        """Whether a print may be another script's: in a shared file, outside of the functions of one that trains."""
+        """Whether what is shown may be another script's: in a shared file, outside of the functions of one that trains."""
         trains = self.script.module(call) in self._training and is_function_frame(self.script.frame(call))
         return self.script.is_shared(call) and not trains
 

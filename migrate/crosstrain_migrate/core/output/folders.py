@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
@@ -34,17 +35,43 @@ class Folders:
         self.files = files
         self.audience = audience
         self.stamps = stamps
+        self._decided: set[ast.AST] = set()  # what all come to alike when they have asked
 
     def run(self) -> None:
         for call in self.script.calls:
             is_made = writers.makes_folder(self.script, call) and self.audience.is_all(call)
-            if not is_made or self.script.in_lambda(call):
+            if not is_made or self.script.in_lambda(call) or call in self._decided:
                 continue
             if is_statement_call(self.script, call):
                 self._folder(call)
             elif self._is_kept(call) and not self._is_caught(call):
                 self._may_exist(call)
+        for loop in self.script.table.each(ast.While):
+            if self.audience.is_all(loop) and self._draws_free_name(loop):
+                self._wait_below(loop)
         self._questions()
+
+    def _draws_free_name(self, loop: ast.While) -> bool:
+        """`while True: name = draw(); if not isdir(name): break`"""
+        asked = (n for n in loop.body if isinstance(n, ast.If) and writers.asks_for_files(n.test))
+        return isinstance(loop.test, ast.Constant) and any(
+            isinstance(one.body[-1], ast.Break) for one in asked
+        )
+
+    def _wait_below(self, loop: ast.While) -> None:
+        """All have found the name to be free before one makes the folder in the same block, or below it."""
+        top: ast.stmt = loop
+        while isinstance(outer := self.script.parent(top), ast.If):
+            top = outer
+        suite = self.script.suite_of(top)
+        for statement in suite[suite.index(top) + 1 :]:
+            calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
+            makes = (writers.makes_by_command, writers.makes_folder)
+            if any(made(self.script, one) for one in calls for made in makes):
+                if self.audience.comes_alike(statement):
+                    code = f"{self.files.state(loop)}.wait_for_everyone()"
+                    self.plan.before(statement, RULE, "all have found the name to be free", code, GROUP)
+                return
 
     def _questions(self) -> None:
         """What a person is asked: by one process, where it alone goes by the answer, else for all."""
@@ -120,9 +147,43 @@ class Folders:
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
         ):
-            self.plan.note(RULE, call, DEPENDS, GUARD)
+            if not self._decide_alike(call, deciding):
+                self.plan.note(RULE, call, DEPENDS, GUARD)
             return
         self.files.guard(deciding)
+
+    def _decide_alike(self, call: ast.Call, deciding: ast.If | ast.Try) -> bool:
+        """`if not exists(path): makedirs(path)`, `elif start: raise`, `else: rmtree(path); makedirs(path)`: all take the same
+        way where they have asked before the main process makes, or removes, the folder."""
+        chain: list[ast.AST] = [deciding]
+        while isinstance(outer := self.script.parent(chain[-1]), ast.If) and outer.orelse == [chain[-1]]:
+            chain.append(outer)
+        calls = [n for n in walk(chain[-1]) if isinstance(n, ast.Call)]
+        acting = [one for one in calls if writers.makes_folder(self.script, one) or _acts(one)]
+        statements = [self.script.statement(one) for one in acting]
+        chain = [n for n in walk(chain[-1]) if isinstance(n, ast.If)]
+        if any(self.script.parent(one) not in chain for one in statements) or self.stamps.differs(
+            writers.path_of_folder(call)
+        ):
+            return False
+        heads = list(dict.fromkeys(self.script.suite_of(one)[0] for one in statements))
+        knows = partial(self._asks_of_folder, call)
+        if not all(self.audience.comes_alike(one, is_same=knows) for one in heads):
+            return False
+        makes = [self.script.statement(one) for one in acting if writers.makes_folder(self.script, one)]
+        if not all([self.files.guard(one) for one in makes]):  # noqa: C419 - each says so
+            return False
+        self._decided.update(acting)
+        for one in heads:
+            code = f"{self.files.state(call)}.wait_for_everyone()"
+            self.plan.before(one, RULE, "all have asked for the folder before it is made", code, GROUP)
+        return True
+
+    def _asks_of_folder(self, call: ast.Call, test: ast.expr) -> bool:
+        """Whether a test asks for the folder that a call makes, and else for options."""
+        path = written(path_of) if (path_of := writers.path_of_folder(call)) is not None else ""
+        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
+        return bool(path) and all(writers.asks_for_files(n) and path in written(n) for n in calls)
 
     def _only_raises(self, handler: ast.ExceptHandler) -> bool:
         inside = [n for s in handler.body for n in walk(s) if isinstance(n, ast.stmt)]

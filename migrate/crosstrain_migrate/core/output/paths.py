@@ -7,7 +7,7 @@ import re
 
 from crosstrain_migrate.core.placing.origins import origin
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
@@ -74,6 +74,8 @@ class Paths:
 
     def spelled(self, path: ast.expr) -> set[str]:
         """How a path is written, and the file's own name, because one path may be put together in several ways."""
+        if isinstance(path, ast.Call) and written(path.func) == "str" and len(path.args) == 1:
+            path = path.args[0]
         texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
         names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
         found = {name for name in names if "." in name.strip(".{}%sd")}

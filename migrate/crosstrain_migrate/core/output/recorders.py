@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
@@ -50,11 +51,15 @@ _SAYS = words(
 class Recorders:
     """Plans that one process shows and records."""
 
-    def __init__(self, plan: Plan, files: Files, audience: Audience) -> None:
+    def __init__(
+        self, plan: Plan, files: Files, audience: Audience, of_others: Callable[[ast.Call], bool]
+    ) -> None:
+        """of_others: whether what a call shows may be another script's."""
         self.plan = plan
         self.script: Script = plan.script
         self.files = files
         self.audience = audience
+        self._of_others = of_others
         self._key: str | None = None  # of the writer in a dictionary, whose uses are looked at
 
     def run(self) -> None:
@@ -72,7 +77,7 @@ class Recorders:
                 self._give(call, FILE, "trackers", *_SILENT[name])
                 if name == _VISDOM:
                     self._asks_connection()
-            if self.script.is_shared(call):
+            if self._of_others(call):
                 continue
             if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
                 self._bar(call)
@@ -107,11 +112,24 @@ class Recorders:
         names = {written(target) for target in bound if target is not None}
         reads = (n for n in walk(self.script.frame(call)) if isinstance(n, ast.Attribute))
         counted = next((n for n in reads if n.attr in _COUNTED and written(n.value) in names), None)
-        if counted is None:
+        given = next((k.value for k in call.keywords if k.arg == "disable"), None)
+        if counted is None and given is not None and self._is_option(given):
+            code = f"{{it}} or not {self.files.state(call)}.is_main_process"
+            self.plan.replace(given, PRINT, "one process shows the progress", code, "bars", it=given)
+        elif counted is None:
             self._give(call, PRINT, "bars", "disable", "disable=not {0}.is_main_process")
         else:
             reason = f"every process shows this bar: the script computes with `{written(counted)}`"
             self.plan.note(PRINT, call, reason, "count by yourself, and give it `disable=`")
+
+    def _is_option(self, given: ast.expr) -> bool:
+        """Whether `disable=not verbose` says the same on all processes: nothing in it knows a rank."""
+        if not isinstance(given, ast.Name | ast.Attribute | ast.UnaryOp):
+            return False
+        texts = {written(n) for n in walk(given) if isinstance(n, ast.Name | ast.Attribute)}
+        frames = (self.script.frame(given), self.script.module(given))
+        values = [value for frame in frames for text in texts for value in self.script.values(frame, text)]
+        return not any(asks_rank(one) for one in (given, *values))
 
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""

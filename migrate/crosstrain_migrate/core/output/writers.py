@@ -93,7 +93,7 @@ _SELF_FETCHING = re.compile(
     r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
-_READS = re.compile(r"^(load|read_|imread|fromfile|genfromtxt|memmap)")
+_READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 
@@ -293,6 +293,12 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
         isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not name.startswith("os.")
     )
     return is_method and not _of_project(script, call)
+
+
+def makes_by_command(script: Script, call: ast.Call) -> bool:
+    """`subprocess.Popen("mkdir -p %s" % path, shell=True)`"""
+    named = script.dotted(call.func) in (*_COMMANDS, "subprocess.Popen")
+    return named and _command(*call.args[:1]).split()[:1] == ["mkdir"]
 
 
 def path_of_folder(call: ast.Call) -> ast.expr | None:

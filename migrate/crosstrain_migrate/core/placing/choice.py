@@ -121,7 +121,7 @@ def _with_number(
     guards = (g for s in stores[-1:] for g in script.around(s) if isinstance(g, ast.If) and is_main_test(g))
     body = next((guard.body for guard in guards), frame.body)
     behind = [s for s in body if place_of(s) > known and frame in frames]
-    needed = next((s for s in behind if needs_accelerator(script, s)), None)
+    needed = next((s for s in behind if needs_accelerator(script, s) or _names_gpu(script, s)), None)
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
@@ -160,12 +160,15 @@ def _up_to(script: Script, choice: Choice, place: tuple[int, int]) -> tuple[list
 
 def _first_device(script: Script, at: ast.stmt) -> ast.stmt:
     """The statement, or one above it in its suite that names a GPU: that is the accelerator's from then on."""
-    for statement in script.suite_of(at):
-        nodes = (n for n in walk(statement) if isinstance(n, ast.expr) and script.is_reached(n))
-        is_definition = isinstance(statement, (*FUNCTIONS, ast.ClassDef))
-        if statement is at or (not is_definition and any(side_of(script, n) == "gpu" for n in nodes)):
-            return statement
-    return at
+    suite = script.suite_of(at)
+    return next((s for s in suite if s is at or _names_gpu(script, s)), at)
+
+
+def _names_gpu(script: Script, statement: ast.stmt) -> bool:
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return False
+    nodes = (n for n in walk(statement) if isinstance(n, ast.expr) and script.is_reached(n))
+    return any(side_of(script, n) == "gpu" for n in nodes)
 
 
 def _as_option(script: Script, frames: list[Frame], number: str) -> tuple[Frame, str] | None:

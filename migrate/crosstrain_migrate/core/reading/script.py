@@ -259,6 +259,9 @@ class Script:
         found = [call for name in names for call in self._mentions.get(name, ()) if id(call) not in inside]
         if cls is None:
             found = [one for one in found if calls_plain(self, one, function)]
+        elif any(self.class_of(one) is None for one in self.functions(function.name)):
+            # `save(state)` is of the plain function of that name, `saver.save(state)` may be of the method
+            found = [one for one in found if not isinstance(one.func, ast.Name) or one.func.id not in names]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]

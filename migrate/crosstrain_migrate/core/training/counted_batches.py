@@ -59,7 +59,9 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 return False
         elif isinstance(one, ast.Compare):
-            return bool(names_in(one) & counters)
+            test = script.parent(one)  # `if i >= batches: break` is harmless: the loop ends before it
+            ends = isinstance(test, ast.If) and isinstance(test.body[-1], ast.Break)
+            return bool(names_in(one) & counters) and not ends
         elif isinstance(one, ast.Call) and last_name(one.func) in ROUNDS:
             return False  # which is such a number itself
         else:

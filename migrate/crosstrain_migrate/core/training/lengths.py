@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.reading.alike import counters_of
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .schedules import OwnSchedule, given_to
-from .taken import counts_taken
+from .taken import counts_taken, frames_of_names
 
 
 def counted_lengths(
@@ -85,10 +85,7 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
         return False
     name = targets[0].id if isinstance(targets[0], ast.Name) else ""
-    frames = [frame]
-    if isinstance(frame, ast.Module):
-        inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
-        frames += [one for one in inner if not script.binds(one, name)]
+    frames = frames_of_names(script, frame, {name})
     reads = [read for one in frames for read in script.reads(one, name)]
     told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
     return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)

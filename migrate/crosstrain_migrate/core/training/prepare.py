@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -19,6 +19,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .anchors import Anchors
@@ -337,8 +338,21 @@ class Preparing:
         if named:
             listed = ", ".join(named)
             insert(anchor, RULE, REASON, f"{listed} = {accelerator}.prepare({listed})")
+            for one in ordered:
+                self._count_again(one, anchor, insert)
         if others:
             insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
+
+    def _count_again(self, one: Held, anchor: ast.stmt, insert: Callable[..., object]) -> None:
+        """A number of batches that the top level asks for above the accelerator, which stands under `if __name__ ==
+        "__main__":`, is that of one process from where its loader is prepared."""
+        if one.kind != "loader" or not any(map(is_main_test, self.script.around(anchor))):
+            return
+        for read in counted_lengths(self.script, one.frame, one.text, self._with_lengths):
+            bound = self.script.statement(read)
+            is_plain = isinstance(bound, ast.Assign) and bound.value is self.script.parent(read)
+            if is_plain and isinstance(self.script.parent(bound), ast.Module):
+                insert(anchor, RULE, REASON, ast.unparse(bound))
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():

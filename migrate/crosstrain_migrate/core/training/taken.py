@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, names_in
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -31,31 +31,51 @@ def plan_taken_batches(plan: Plan) -> None:
 
 
 def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> bool:
-    """Whether a loader's length is a part of the number of steps of a loop that takes its batches by `next`:
-    `for i in range(steps): x = next(batches)`, with `steps = len(first) + len(second)` and `batches = iter(first)`."""
+    """Whether a loader's length is a part of the number of steps of a loop that takes its batches by `next`, or begins its
+    loader anew: `for i in range(steps): x = next(batches)`, with `steps = len(first) + len(second)` and
+    `batches = iter(first)`."""
     statement = script.statement(length)
     if not isinstance(statement, ast.Assign) or script.loops_around(statement):
         return False
     bound = {one.id for one in statement.targets if isinstance(one, ast.Name)}
-    for loop in (one for one in script.within(frame) if isinstance(one, ast.For)):
-        number = _number(loop)
-        if number is None or not bound & names_in(number):
-            continue
-        calls = [n for one in loop.body for n in walk(one) if isinstance(n, ast.Call)]
-        taken = {
-            written(one.args[0]) for one in calls if last_name(one.func) == "next" and len(one.args) == 1
-        }
-        made = [ast.unparse(value) for name in taken for value in script.values(frame, name)]
-        if f"iter({text})" in made:
-            return True
+    for home in frames_of_names(script, frame, bound):
+        for loop in (one for one in script.within(home) if isinstance(one, ast.For)):
+            number = _number(loop)
+            names = names_in(number) if number is not None else set()
+            behind = {written(value) for name in names for value in script.values(home, name)}
+            calls = [n for one in loop.body for n in walk(one) if isinstance(n, ast.Call)]
+            taken = {
+                written(one.args[0] if one.args else one.func.value)  # type: ignore[attr-defined]
+                for one in calls
+                if last_name(one.func) == "next" and len(one.args) == (0 if is_method(one, "next") else 1)
+            }
+            made = [ast.unparse(value) for name in taken for value in script.values(home, name)]
+            is_end = bool(bound & (names | behind)) or _begins_anew(loop, bound, taken)
+            if is_end and f"iter({text})" in made:
+                return True
     return False
 
 
+def _begins_anew(loop: ast.For, numbers: set[str], taken: set[str]) -> bool:
+    """Whether a loop makes an iterator anew by a number: `if step % number == 0: batches = iter(loader)`."""
+    tests = (n for n in walk(loop) if isinstance(n, ast.If) and numbers & names_in(n.test))
+    bound = (n for test in tests for s in test.body for n in walk(s) if isinstance(n, ast.Assign))
+    return any(written(target) in taken for one in bound for target in one.targets)
+
+
+def frames_of_names(script: Script, frame: Frame, names: set[str]) -> list[Frame]:
+    """A frame, and the functions of a file that read its variables of these names."""
+    if not isinstance(frame, ast.Module):
+        return [frame]
+    inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
+    return [frame, *(one for one in inner if not any(script.binds(one, name) for name in names))]
+
+
 def _number(loop: ast.For) -> ast.expr | None:
-    """What a loop over `range(number)` counts to."""
+    """What a loop over `range(number)`, or `range(1, number)`, counts to."""
     call = loop.iter
-    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and len(call.args) == 1
-    return call.args[0] if is_range and isinstance(call, ast.Call) else None
+    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and 0 < len(call.args) < 3
+    return call.args[-1] if is_range and isinstance(call, ast.Call) else None
 
 
 def _taken_from(script: Script, loop: ast.For) -> str:

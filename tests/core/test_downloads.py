@@ -30,18 +30,6 @@ class Birds:
 --
 + with accelerator.main_process_first():
 . rows = args.kind("data", download=True)
-== a function of the project that a library has, too
-from torchvision import models
-def load(path):
-+     with PartialState().main_process_first():
-.     if not os.path.exists(path):
-.         urlretrieve("http://x", path)
-    return torch.load(path)
-def resnet50(path):
-    rows = load(path)
-    return rows
---
-rows = models.resnet50(path)
 == a class that the file makes is its own
 from torchvision.datasets.utils import download_url
 class Birds:

@@ -56,3 +56,11 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
 def test_a_number_of_batches(then: str, after: str) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
+
+
+@pytest.mark.parametrize("step", [8, 1])
+def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
+    script = TRAINING.replace("for x, y in loader:", f"for i, n in enumerate(range(0, len(rows), {step})):")
+    script = script.replace("<step>", "x, y = rows[n : n + 8]\n        <step>")
+    made = converted(script.format(count="len(rows) // 8", size="1", then="print(i, count)"))
+    assert "print(i, -(-count // accelerator.num_processes))\n" in made

@@ -117,6 +117,11 @@ print("left", stopper.left)
             REDUCED,
         ),
         (
+            "def keep():\n    global best\n    value = train()\n    if not best or value < best:\n"
+            "        best = value\n        torch.save(model, 'a.pt')\n\nkeep()",
+            REDUCED,  # the best of what is alike may be None, which has no mean
+        ),
+        (
             "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
             REDUCED,
         ),

@@ -78,8 +78,10 @@ class Named(Other):
         ("other.Named().train()", []),  # and the methods of its base
         ("import sys\ngetattr(other, sys.argv[1])().train()", ["Linear(1, 1).cuda()"]),
         ("modules = {'o': other}\nmodules['o'].Other().train()", []),
+        ("eval(open('settings').read())().train()", []),  # what else would it be imported for?
+        ("print(other)\neval(open('settings').read())().train()", ["Linear(1, 1).cuda()"]),
     ],
-    ids=["nothing names it", "named", "looked up", "of one of several modules"],
+    ids=["nothing names it", "named", "looked up", "of one of several modules", "for a text", "for more"],
 )
 def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[str], tmp_path: Path) -> None:
     convert(write(tmp_path, entry=ENTRY.format(imports="import other", more=more), other=CLASSES), "entry")

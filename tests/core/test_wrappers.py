@@ -179,3 +179,23 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
     )
     text = _script(f"from queue import Queue\n{classes}\nmodel.norm = {used}(1)", "", "model")
     assert any("batch statistics" in note.reason for note in notes(text, "CT301")) is (used == "Heir")
+
+
+@pytest.mark.parametrize(
+    ("size", "factor"),
+    [
+        ("8 * args.gpus", "args.gpus"),
+        ("args.rows * max(1, torch.cuda.device_count())", "max(1, torch.cuda.device_count())"),
+        ("8 * len(ids)", "len(ids)"),
+        ("8 * args.views", ""),  # no number of GPUs
+        ("args.gpus + 8", ""),
+    ],
+)
+@pytest.mark.parametrize("wrapper", ["torch.nn.DataParallel(model, device_ids=ids)", ""])
+def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str) -> None:
+    """Several processes take a batch of one GPU each."""
+    text = f"<torch>\nfrom options import args, ids\n<model>\nsize = {size}\nloader = DataLoader([], size)\n"
+    text += f"if args.gpus > 1:\n    model = {wrapper or 'model'}\nfor x, y in loader:\n    <step>\n"
+    share = f"({factor} if accelerator.num_processes == 1 else 1)" if factor and wrapper else factor
+    expected = size.replace(factor, share.replace("accelerator", "PartialState()")) if factor else size
+    assert f"size = {expected}\n" in text_of(text).replace("accelerator.num", "PartialState().num")

@@ -70,6 +70,7 @@ from .training.counted_batches import plan_counted_batches
 from .training.counted_rows import plan_counted_rows
 from .training.dataset_length import plan_dataset_length
 from .training.epochs import plan_counted_epochs
+from .training.gpu_batches import plan_gpu_batches
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
@@ -266,6 +267,7 @@ def _plan_numbers(
     plan_told_steps(plan, roles, accelerators)
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
+    plan_gpu_batches(plan, accelerators)
     plan_counted_batches(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)

@@ -74,7 +74,9 @@ class Decisions:
         saved_apart: list[ast.AST] = []
         decisions = [one for one in self._decisions() if self._is_own(*one)]
         for node, by in decisions:
-            self._repair_all([(one, node) for one in self._atoms(by)], 0)
+            # What keeps the best of numbers that are bound here is alike with them.
+            atoms = sorted(self._atoms(by), key=lambda one: binding(self.script, one) is None)
+            self._repair_all([(one, node) for one in atoms], 0)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
             if self._is_own(node, by) and not self._skips_batch(node) and self._compares(by):

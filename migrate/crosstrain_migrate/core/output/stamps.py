@@ -171,7 +171,7 @@ class Stamps:
 
     def _may_start(self, stamp: ast.AST) -> bool:
         """Whether the processes may come to life in the function that asks for the time."""
-        return not self.accelerators.is_early(stamp) and is_function_frame(self.script.frame(stamp))
+        return is_function_frame(self.script.frame(stamp))
 
     def _start(self, stamp: ast.AST) -> None:
         if not self._is_started(stamp):

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from crosstrain_migrate.core.reading.script import (
     Frame,
@@ -24,6 +26,7 @@ from .accelerator import Choice
 from .options import Options
 from .origins import of_class
 
+_HELD = re.compile(r"str\((?P<device>[\w.]+)\) == ['\"]cpu['\"]")
 Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]
 
 
@@ -43,7 +46,7 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
                 asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
-                        return choice
+                        return _with_own_number(script, choice, found[1])
                 first = first or (found[1] if asked else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
 
@@ -55,6 +58,18 @@ def _as_overwritten(script: Script, frame: Frame, code: str, node: ast.AST) -> s
     statement = script.statement(node)
     targets = map(written, statement.targets) if isinstance(statement, ast.Assign) else ()
     return next((f'str({target}) == "cpu"' for target in targets if target in asked), code)
+
+
+def _with_own_number(script: Script, choice: Choice, chosen: ast.AST) -> Choice:
+    """The choice where the options hold the device, and that of the first GPU for all: each process puts its own there."""
+    held = _HELD.fullmatch(choice.code)
+    if held is None or "cuda:" not in ast.unparse(chosen):
+        return choice
+    made = script.parent(chosen)
+    is_made = isinstance(made, ast.Call) and script.dotted(made.func) == "torch.device"
+    own = held["device"]
+    code = f'str({own}) == "cpu"'
+    return replace(choice, code=code, device=own, option=own, as_text=not is_made)
 
 
 def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[Frame, str]:

@@ -68,6 +68,7 @@ class Reached:
                 continue
             found.add(one)
             work += self._mentioned_in(one)
+            work += self._imported_for_texts(one) if isinstance(one, Region) else ()
             if isinstance(one, ast.ClassDef):
                 work += [*self._called_unseen(one), *waiting.pop(one, [])]
         return found
@@ -98,6 +99,20 @@ class Reached:
                 is_class = isinstance(one, ast.ClassDef)
                 if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
                     yield one
+
+    def _imported_for_texts(self, module: Region) -> Iterator[Function | ast.ClassDef]:
+        """What a file may mean by a text that it evaluates, `eval(config["loss"])`: what is in the files that it imports and
+        never mentions."""
+        nodes = list(walk(module))
+        if not any(isinstance(n, ast.Call) and _evaluates(n) for n in nodes):
+            return
+        named = {n.id for n in nodes if isinstance(n, ast.Name)}
+        for alias in (one for n in module.body if isinstance(n, ast.Import) for one in n.names):
+            if (alias.asname or alias.name.partition(".")[0]) not in named:
+                source = self.script.links.region(self.script.links.find(module, 0, alias.name))
+                yield from (
+                    (s for s in source.body if isinstance(s, ast.ClassDef)) if source is not None else ()
+                )
 
     def _named_in(self, text: str) -> Iterator[Function | ast.ClassDef]:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`."""
@@ -232,6 +247,12 @@ def _looks_up(script: Definitions, node: ast.AST) -> bool:
     if isinstance(node.func, ast.Name) and node.func.id == "getattr":
         return script.is_imported(node.args[0]) and not isinstance(node.args[-1], ast.Constant)
     return _may_mean_any(node)
+
+
+def _evaluates(call: ast.Call) -> bool:
+    """Whether a call evaluates a text that the code does not say."""
+    is_builtin = isinstance(call.func, ast.Name) and call.func.id == "eval"
+    return is_builtin and bool(call.args) and not isinstance(call.args[0], ast.Constant)
 
 
 def _may_mean_any(node: ast.AST) -> bool:

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .counted_rows import is_length
 
 RULE = "CT201"
+REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
@@ -27,7 +28,8 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
     """Takes the share of one process where a loop over divided data counts its batches."""
     for data in roles.data:
         loop, node = data.loop, data.node
-        if not isinstance(loop, ast.For) or is_range(node) or not isinstance(node, ast.Name | ast.Attribute):
+        is_dealt = is_range(node)
+        if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
             continue
         counters, counts = counters_of(loop), WholeCounts(plan, data, loop)
         nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
@@ -38,14 +40,17 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                 _plan_position(plan, accelerators, one)
             elif (
                 isinstance(one, ast.expr)
-                and not plan.is_replaced(node)
+                and (is_dealt or not plan.is_replaced(node))
                 and counts.is_of_rows(one)
                 and stands_by_count(plan.script, one, counters)
             ):
+                accelerator = accelerators.may_be_at(one) if is_dealt else ""
                 code = f"min({{it}}, len({ast.unparse(node)}))"
-                plan.replace(
-                    one, RULE, "a pass has as many batches as the loader of one process", code, it=one
-                )
+                if is_dealt:
+                    whole = "({it})" if isinstance(one, ast.BinOp) else "{it}"
+                    code = f"-(-{whole} // {accelerator}.num_processes)"
+                if accelerator is not None:
+                    plan.replace(one, RULE, REASON, code, it=one)
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:

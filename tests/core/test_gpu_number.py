@@ -239,6 +239,20 @@ def test_a_top_level_device_above_a_function_that_begins_the_training() -> None:
     )
 
 
+def test_the_accelerator_is_above_a_device_beside_settings_of_a_class() -> None:
+    read = (
+        "args = argparse.ArgumentParser().parse_args()\n        self.gpus = [int(one) for one in args.gpus]"
+    )
+    text = SCRIPT.format(
+        begin=f"class Config:\n    def __init__(self):\n        {read}\nheld = Config()\n{{}}\nprint(held.gpus)",
+        batch="x.cuda(), y.cuda()",
+        chosen="def main():\n    torch.cuda.set_device(held.gpus[0])\n    train(torch.nn.Linear(4, 2).to({}), 0)\nmain()",
+    )
+    after = converted(text.format('device = torch.device("cuda")', "device"))
+    assert "accelerator = Accelerator(device=held.gpus[0])\ndevice = accelerator.device\n" in after
+    assert "held = Config()\nlog()\naccelerator = Accelerator(" in converted(text.format("log()", "0"))
+
+
 def test_a_number_that_nobody_can_follow_is_said() -> None:
     main = "def main(held):\n    gpu = held.pop()\n    train(torch.nn.Linear(4, 2).cuda(gpu), gpu)\n"
     chosen = f"{main}\nfor one in held:\n    main(one)"

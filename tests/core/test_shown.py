@@ -193,48 +193,12 @@ def test_what_is_alike_or_reduced_or_not_shown_needs_no_note(start: str, grows: 
     assert _says_local(start, grows, shown) == 0
 
 
-STEP = """class Steps:
-    def learn(self, x, y, kept):
-        loss = self.loss_all = F.mse_loss(model(x), y)
-        {keep}
-        optimizer.zero_grad()
-        {goes}.backward()
-        optimizer.step()
-    def {read}
-steps, kept = Steps(), {{"loss": []}}
-"""
-SHOWS = "show(self): print({})"
-CALL = "steps.learn(x, y, kept)"
 OWN = {
     "a step that is given the loss": (
         "def learn(loss):\n    <step loss>\n",
         "learn(loss)\n    print(loss.item())",
     ),
     "a sum that is divided behind its loop": ("total = 0.0\n", "<step loss>\n    total += loss.item()"),
-    "a list that a step is given": (
-        STEP.format(keep='kept["loss"].append(loss.item())', goes="loss", read="none(self): pass"),
-        'steps.learn(x, y, kept)\n    print(len(kept["loss"]))',
-    ),
-    "an attribute": (
-        STEP.format(keep="pass", goes="self.loss_all", read=SHOWS.format("self.loss_all")),
-        CALL,
-    ),
-    "a computed name": (
-        STEP.format(
-            keep="pass",
-            goes="self.loss_all",
-            read=SHOWS.format('[getattr(self, "loss_" + one) for one in x]'),
-        ),
-        CALL,
-    ),
-    "!an attribute that nobody reads": (
-        STEP.format(keep="pass", goes="self.loss_all", read=SHOWS.format(1)),
-        CALL,
-    ),
-    "!another computed name": (
-        STEP.format(keep="pass", goes="self.loss_all", read=SHOWS.format('getattr(self, "rate_" + x)')),
-        CALL,
-    ),
     "the text of a bar": ("bar = Bar()\n", '<step loss>\n    bar.suffix = "{:.3f}".format(loss.item())'),
 }
 
@@ -245,8 +209,29 @@ def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
     loop = "batches = iter(DataLoader(data, 4))\nwhile (batch := next(batches, None)) is not None:\n"
     loop += f"    x, y = batch\n    loss = F.mse_loss(model(x), y)\n    {step}\n"
     behind = "total /= 3\nprint(total)\n" if "total" in above else ""
-    behind += "steps.show()\n" if "show" in above else ""
-    assert bool(notes(f"<torch>\n<model>\n{above}{loop}{behind}", "CT602")) is not own.startswith("!")
+    assert notes(f"<torch>\n{above}<model>\n{loop}{behind}", "CT602")
+
+
+@pytest.mark.parametrize(
+    ("goes", "read", "is_said"),
+    [
+        ('kept["loss"].append(loss.item()); loss', "1", True),
+        ("self.loss_all", "self.loss_all", True),
+        ("self.loss_all", 'getattr(self, "loss_" + kept)', True),
+        ("self.loss_all", 'getattr(self, "rate_" + kept)', False),
+        ("loss", "1", False),
+    ],
+)
+def test_a_loss_that_a_step_keeps_where_others_read_it_is_said(goes: str, read: str, is_said: bool) -> None:
+    step = "loss = self.loss_all = F.mse_loss(model(x), y)\n        optimizer.zero_grad()\n        "
+    step = (
+        f"class Steps:\n    def learn(self, x, y, kept):\n        {step}{goes}.backward(); optimizer.step()\n"
+    )
+    text = (
+        f"<torch>\n<model>\n{step}    def show(self): print({read})\nsteps, kept = Steps(), {{'loss': []}}\n"
+    )
+    loop = "for x, y in batches():\n    steps.learn(x, y, kept)\nprint(kept)\nsteps.show()\n"
+    assert bool(notes(text + loop, "CT602")) is is_said
 
 
 @pytest.mark.parametrize("more", ["if i == 4:\n            break\n        ", ""])

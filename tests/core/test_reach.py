@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.core.reading.script import Script
 
 from .converting import converted
 from .projects import convert, write
@@ -200,3 +201,9 @@ def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: 
     after = converted(COMMANDS.format(group=group, command=command, start=start))
     assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains
     assert ("accelerator.backward(" in after) is trains
+
+
+def test_a_function_of_a_library_is_none_of_the_projects() -> None:
+    text = "from torchvision import models\nimport nets\ndef vgg(): ...\nmodels.vgg()\nnets.vgg()\nvgg()"
+    script = Script(text)
+    assert [one.lineno for one in script.callers(script.functions("vgg")[0])] == [5, 6]

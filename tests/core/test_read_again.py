@@ -252,6 +252,16 @@ def put(path, rows):
 * put("rows.npy", [1])
 + accelerator.wait_for_everyone()
 rows = np.load(file="rows.npy")
+== a file that must be there, in a turn of words that are written out
+def score(path):
+    assert os.path.isfile(path)
+    return os.popen("score " + path).read()
+--
+for name in names:
+    for part in ["valid", "test"]:
+*         np.save(f"{name}_{part}.npy", [1])
++         accelerator.wait_for_everyone()
+~         print(score(f"{name}_{part}.npy"))
 == a folder that is filled where it is not there
 + with accelerator.main_process_first():
 . if not os.path.exists("small"):

@@ -107,7 +107,8 @@ class Audience:
         """
         below = node
         for loop in self.script.loops_around(node):
-            if below is not node and below not in self._passes:
+            is_written_out = isinstance(below, ast.For) and isinstance(below.iter, ast.List | ast.Tuple)
+            if below is not node and below not in self._passes and not is_written_out:
                 return False  # a loop within a loop may turn more often on one process
             if not comes_alike(
                 self.script, below, loop, what_may_differ(self.script, loop, self._turns(loop))

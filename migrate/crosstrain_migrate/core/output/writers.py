@@ -396,6 +396,8 @@ def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
     if name in _OPENS | CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(script, call, 0)):
         return not opens_to_write(script, call)
+    if name in ("os.path.isfile", "os.path.exists"):  # `assert os.path.isfile(path)`
+        return isinstance(script.statement(call), ast.Assert)
     return last != "load_state_dict" and _READS.match(last) is not None
 
 

@@ -16,6 +16,7 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
+_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 _OF_GROUP = ("command", "group", "callback", "result_callback")
 
 
@@ -312,6 +313,12 @@ def calls_plain(script: Definitions, call: ast.Call, function: Function) -> bool
     if _is_of_object(script, call, function) and not script.is_imported(call.func):
         return False
     held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
+    if (
+        not held
+        and getattr(call.func, "attr", "") == function.name
+        and _LIBRARY.match(script.dotted(call.func))
+    ):
+        return False  # `torchvision.models.resnet50()` beside `def resnet50():`
     return (not held or function in held) and not _is_given_another(script, call, function)
 
 

@@ -6,6 +6,7 @@ A process has one device: several processes take the batch of one GPU each, one 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import PARALLEL, is_parallel
@@ -17,6 +18,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 REASON = "each process takes the batch of one GPU"
+RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
 _DEPTH = 3
 
 
@@ -29,12 +31,23 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
         if not script.dotted(loader.func).endswith("DataLoader") or not script.is_reached(loader):
             continue
         sizes = [*loader.args[1:2], *(k.value for k in loader.keywords if k.arg == "batch_size")]
-        for factor in (one for size in sizes for one in _factors(script, size) if gpus.are_counted_by(one)):
-            if not plan.is_replaced(factor):
+        for size, factor in ((given, one) for given in sizes for one in _factors(script, given)):
+            if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
+                continue
+            if _makes_rate(script, written(size)):
+                plan.note(PARALLEL, factor, RATE, "give `--batch-size` for one GPU, and check the rate")
+            else:
                 state = accelerators.name if accelerators.at_hand(factor) else plan.state(factor)
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"
                 code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
+
+
+def _makes_rate(script: Script, size: str) -> bool:
+    """`lr = args.lr * batch_size / 256`, which is that of the whole batch."""
+    reads = [read for frame in script.frames for read in script.reads(frame, size)]
+    bound = (statement for read in reads if isinstance(statement := script.statement(read), ast.Assign))
+    return any(re.search(r"(^|[._])(lr|learning_?rate)", written(one.targets[0])) for one in bound)
 
 
 class _Gpus:

@@ -1,0 +1,124 @@
+"""The number of the author's GPU, and the GPUs that are made visible, at the author's choice of a device."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
+
+from .accelerator import Choice, chooses_visible
+from .asked import holds_options
+from .first import needs_accelerator
+from .numbered import gpu_number
+from .on_the_way import frames_to_training
+from .options import Options
+from .origins import root_of_text
+from .sides import is_about_gpu, side_of
+
+
+def with_number(
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+) -> Choice | None:
+    """The choice, with the number of the author's GPU where that is known when the accelerator is made.
+
+    at: the statement above which it is made in `home` where nothing is chosen.
+    """
+    found = _with_number(script, roles, choice, home, at)
+    listed = found.device.removesuffix("[0]") if found is not None else ""
+    if found is None or listed == found.device:
+        return found
+    # `args.gpus[0]`, above the line that makes numbers of the text: `args.gpus = [int(i) for i in args.gpus.split(",")]`
+    stores, values = script.stores(found.frame, listed), script.values(found.frame, listed)
+    split = values[0] if len(stores) == len(values) == 1 else None
+    is_below = isinstance(split, ast.ListComp | ast.Call) and place_of(split) >= place_of(found.before)
+    is_own = split is not None and listed in ast.unparse(split)
+    return replace(found, device=f"{ast.unparse(split)}[0]") if split and is_below and is_own else found
+
+
+def _with_number(
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+) -> Choice | None:
+    frame, number = gpu_number(script, home)
+    if not number or (choice is not None and (choice.device or not choice.code)):
+        return choice
+    at = _first_device(script, at)
+    if frame is None:
+        return replace(choice or Choice("", home, at), device=number)
+    frames = frames_to_training(script, roles, home)
+    if frame not in frames:  # an object got the options
+        frame, number = _as_option(script, frames, number) or (frame, number)
+    stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
+    if any(script.loops_around(s) for s in stores):
+        return choice
+    known = max(map(place_of, stores), default=(0, 0))
+    if choice is not None:
+        return _below_number(script, choice, number, known) if choice.frame is frame else choice
+    if frame is home and place_of(at) > known:
+        return Choice("", home, at, device=number)
+    guards = (g for s in stores[-1:] for g in script.around(s) if isinstance(g, ast.If) and is_main_test(g))
+    body = next((guard.body for guard in guards), frame.body)
+    behind = [s for s in body if place_of(s) > known and frame in frames]
+    needed = next((s for s in behind if needs_accelerator(script, s) or _names_gpu(script, s)), None)
+    uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
+    first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
+    return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _below_number(script: Script, choice: Choice, number: str, known: tuple[int, int]) -> Choice:
+    """A choice with a number that is known behind a place, which is made below it where nothing above needs it."""
+    behind, above = _up_to(script, choice, known)
+    if len(above) == len(behind) or any(needs_accelerator(script, s) for s in above):
+        return choice
+    return replace(choice, before=behind[len(above)], device=number)
+
+
+def below_visible(script: Script, choice: Choice | None) -> Choice | None:
+    """The choice below the statement that says which GPUs there are, where nothing above it needs the accelerator or a GPU."""
+    suite = script.suite_of(choice.before) if choice is not None else []
+    last = max((place_of(s) for s in suite if chooses_visible(s)), default=(0, 0))
+    if choice is None or choice.option or last < place_of(choice.before):
+        return choice
+    behind, above = _up_to(script, choice, last)
+    nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]
+    names_gpu = any(
+        side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes
+    )
+    if len(above) == len(behind) or names_gpu or any(needs_accelerator(script, s) for s in above):
+        return choice
+    return replace(choice, before=behind[len(above)])
+
+
+def _up_to(script: Script, choice: Choice, place: tuple[int, int]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The statements from that of a choice on, and those of them above a place."""
+    suite = script.suite_of(choice.before)
+    behind = suite[suite.index(choice.before) :]
+    return behind, [s for s in behind if place_of(s) <= place]
+
+
+def _first_device(script: Script, at: ast.stmt) -> ast.stmt:
+    """The statement, or one above it in its suite that names a GPU: that is the accelerator's from then on."""
+    suite = script.suite_of(at)
+    return next((s for s in suite if s is at or _names_gpu(script, s)), at)
+
+
+def _names_gpu(script: Script, statement: ast.stmt) -> bool:
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return False
+    nodes = (n for n in walk(statement) if isinstance(n, ast.expr) and script.is_reached(n))
+    return any(side_of(script, n) == "gpu" for n in nodes)
+
+
+def _as_option(script: Script, frames: list[Frame], number: str) -> tuple[Frame, str] | None:
+    """An option in the words of the function that has parsed the command line."""
+    option = number.rpartition(".")[2]
+    for frame in frames if option in Options(script).by_name else ():
+        for node in script.within(frame):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and holds_options(script, frame, target.id):
+                return frame, f"{target.id}.{option}"
+    return None

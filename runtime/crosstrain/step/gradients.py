@@ -461,12 +461,9 @@ class GradientSync:
         unused = [slot.name for slot in missing if slot.name not in used and slot.param.requires_grad]
         if unused and not self._reported:
             self._reported = True
-            logger.info(
-                "%s: no rank's loss depends on %s%s; they keep their values",
-                self.watched.title,
-                ", ".join(unused[:5]),
-                " ..." if len(unused) > 5 else "",
-            )
+            names = ", ".join(unused[:5]) + (" ..." if len(unused) > 5 else "")
+            title = self.watched.title
+            logger.info("%s: no rank's loss depends on %s; they keep their values", title, names)
 
     # -- accumulation -----------------------------------------------------------------------------
 

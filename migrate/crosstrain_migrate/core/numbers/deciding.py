@@ -33,17 +33,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
-from .means import (
-    PASSED_ON,
-    has_no_mean,
-    is_number,
-    is_object,
-    is_of_another,
-    is_rows,
-    is_truth,
-    number_in,
-    tests_in,
-)
+from .means import PASSED_ON, has_no_mean, holds_other, is_number, is_of_another, is_rows, number_in, tests_in
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -264,15 +254,8 @@ class Decisions:
         if self._where_bound(node, depth):
             return True
         bound = binding(self.script, node)
-        is_other = is_truth(self.script, node) or (
-            bound is not None
-            and (
-                is_object(self.script, bound[1])
-                or tests_in(self.script, node, bound[0])
-                or (not self._is_number_there(node) and is_rows(self.script, node, *bound))
-            )
-        )
-        return not is_other and self._where_read(node, at)
+        rows = bound is not None and not self._is_number_there(node) and is_rows(self.script, node, *bound)
+        return not rows and not holds_other(self.script, node, bound) and self._where_read(node, at)
 
     def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""

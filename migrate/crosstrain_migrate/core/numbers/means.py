@@ -89,9 +89,12 @@ def _all_values(script: Script, node: ast.expr) -> list[ast.expr]:
     return [value for one in frames for value in script.values(one, text)]
 
 
-def is_truth(script: Script, node: ast.expr) -> bool:
-    """Whether a variable is true or false, also where it is an attribute that another method sets: `self.improved`."""
-    return any(map(_is_yes_or_no, _all_values(script, node)))
+def holds_other(script: Script, node: ast.expr, bound: tuple[ast.stmt, ast.expr | None] | None) -> bool:
+    """Whether a variable holds an object or the result of a test, also where it is an attribute that another method sets,
+    `self.improved`, or is one of those that an `if` chooses from; bound: the statement and value that are read."""
+    if any(map(_is_yes_or_no, _all_values(script, node))):
+        return True
+    return bound is not None and (is_object(script, bound[1]) or bool(tests_in(script, node, bound[0])))
 
 
 def _is_yes_or_no(value: ast.expr) -> bool:

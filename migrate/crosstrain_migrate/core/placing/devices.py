@@ -452,9 +452,8 @@ class Devices:
                 RULE, node, "this default may be used, and names a GPU", "give the device in the call"
             )
         for call in calls:
-            if self.script.argument_for(call, function, name) is None and not self.accelerators.is_early(
-                call
-            ):
+            given = self.script.argument_for(call, function, name)
+            if given is None and not self.accelerators.is_early(call):
                 code = f"{name}={self.device(call)}"
                 self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 

@@ -394,3 +394,39 @@ settings = read(sys.argv[1:])
 def test_a_device_among_settings_that_a_function_returns(test: str, is_asked: bool) -> None:
     after = converted(SETTINGS.format(test=test))
     assert ("= Accelerator(device=settings.device)\nsettings.device = " in after) is is_asked, after
+
+
+COMMAND = """import click
+<torch>
+
+class Base:
+    def __init__(self, device):
+        self.device = device
+
+class Runner(Base):
+    def __init__(self, device):
+        super().__init__(device)
+
+    def fit(self, rows):
+        <model>
+        model.to(self.device)
+        for x, y in DataLoader(rows, 8):
+            <step>
+
+@click.command()
+@click.option("--{option}", default="cuda")
+def main({option}):
+    if not torch.cuda.is_available():
+        {option} = "cpu"
+    Runner(device={option}).fit([])
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("option", "made"), [("device", "device=device"), ("folder", "")])
+def test_the_option_of_a_command_is_the_device(option: str, made: str) -> None:
+    """Here the class that gets it hides that the network goes there."""
+    after = converted(COMMAND.format(option=option))
+    assert f"    accelerator = Accelerator({made})\n" in after
+    assert ("    device = accelerator.device" in after) is (option == "device")

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
@@ -96,6 +96,10 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     options = Options(script)
     shown = [options.read_by(s.value) for s in script.table.each(ast.Assign) if chooses_visible(s)]
     named = {n: one for n, one in options.by_name.items() if _names_device(script, one) and one not in shown}
+    for command in (one for one in frames if is_function_frame(one) and one.decorator_list):
+        for name in sorted(named.keys() & script.parameters(command)):  # click gives it by its name
+            if (below := _below(script, command, name)) is not None:
+                return Choice(f'{name} == "cpu"', command, below, device=name, option=name)
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
         for node in script.within(frame):
             if not isinstance(node, ast.Attribute) or node.attr not in named:
@@ -282,7 +286,8 @@ def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
     if not stores:
         return script.first_statement(home) if root in script.parameters(home) else None
     last = max(stores, key=place_of)
-    if len(stores) == 1 and root == text and _may_be_unbound(script, last):
+    is_given = root in script.parameters(home) if not isinstance(home, ast.Module) else False
+    if len(stores) == 1 and root == text and not is_given and _may_be_unbound(script, last):
         return None
     return behind(script, home, last) if not script.loops_around(last) else None
 

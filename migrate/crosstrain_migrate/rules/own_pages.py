@@ -88,7 +88,8 @@ CT201: prepare what trains
 
 What:   What is stepped after a backward, what gives it its parameters, what the training loop iterates and what is
         stepped beside the optimizer is prepared: in one call where one place holds all, otherwise where each is made or
-        used. Batches that come from no DataLoader are prepared where the loop reads them.
+        used. Batches that come from no DataLoader are prepared where the loop reads them. Counts of one process's batches
+        and rows that stand beside the numbers of all are counted, or divided, for all.
 Why:    Every process trains on its own share, and the gradients are averaged.
 
 Example (optimizer):
@@ -132,6 +133,7 @@ CT301: DataParallel
 
 What:   `nn.DataParallel(model)` becomes the model where it is applied; `.module` stays, and the prepared model answers it.
         Where the names with `module.` that it gives to weights may be used, it stays, is prepared, and has one device.
+        A batch size times the number of its GPUs is one GPU's where several processes run.
 Why:    DataParallel takes all GPUs that it sees, and so would each process.
 
 Example (setup):
@@ -164,7 +166,8 @@ CT403: one process writes files
 CT404: downloads are there before they are read
 
 What:   `print` becomes `accelerator.print`, and bars are the main process's; `os.makedirs` gets `exist_ok=True`; statements
-        that only write files go under `if accelerator.is_main_process:`; downloads under `main_process_first`.
+        that only write files go under `if accelerator.is_main_process:`; downloads under `main_process_first`. All have
+        asked for a folder before one makes it, where what the author does depends on it.
 Why:    Every process runs the script: the terminal needs each line once, and several writers ruin a file.
 Leaves: (finding) what writes and also computes something in which all processes take part.
 

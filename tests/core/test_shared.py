@@ -185,10 +185,15 @@ learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
 MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
 
 
+ABOVE = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent.parent))\n"
+
+
+@pytest.mark.parametrize("script", ["train", "tools/train"])
 @pytest.mark.parametrize("others", [{"measure": MEASURES}, {}])
-def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], tmp_path: Path) -> None:
+def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], script: str, tmp_path: Path) -> None:
     """A test may make an object of it on another device than the accelerator's."""
-    convert(write(tmp_path, learner=LEARNER, train=LEARNS, **others), "train")
+    (tmp_path / "tools").mkdir()
+    convert(write(tmp_path, learner=LEARNER, **{script: ABOVE + LEARNS}, **others), script)
     init, learn = (tmp_path / "learner.py").read_text().split("def learn")
     assert ("prepare(self.model" in learn) is bool(others) is ("prepare(self.model" not in init)
 

@@ -34,9 +34,11 @@ for epoch in range(2):
     ],
 )
 def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take: str, bounded: bool) -> None:
-    after = converted(TAKEN.format(number=number, how=how, take=take))
+    text = TAKEN.format(number=number, how=how, take=take)
+    after = converted(text)
     assert "loader = accelerator.prepare(" in after
     assert ("range(min(number, len(loader)))" in after) is bounded
+    assert "min(" not in converted(text.replace("in range(number)", "in range(args.start, number)"))
 
 
 def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:

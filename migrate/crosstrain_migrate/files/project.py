@@ -74,9 +74,12 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
 
 
 def _imported_beside(programs: dict[Path, _Program], graph: ImportGraph) -> Iterator[Path]:
-    """What the other scripts in the folders of these import, which nobody has asked for."""
+    """What the other scripts import, in the folders of these and where their modules are found, which nobody has asked for."""
     asked = {file.target for one in programs.values() for file in one.files}
-    for folder, script in {target.parent: one.files[-1] for target, one in programs.items()}.items():
+    folders = {
+        folder: one.files[-1] for target, one in programs.items() for folder in (*one.roots, target.parent)
+    }
+    for folder, script in folders.items():
         for path in sorted(folder.glob("*.py")):
             source = graph.source(path, script) if path not in asked else None
             if source is not None and is_script(source.data):

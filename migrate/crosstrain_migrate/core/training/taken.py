@@ -22,8 +22,8 @@ def plan_taken_batches(plan: Plan) -> None:
     script = plan.script
     for loop in script.table.each(ast.For):
         number = _number(loop)
-        if number is None or not script.is_reached(loop):
-            continue
+        if number is None or len(loop.iter.args) > 1 or not script.is_reached(loop):  # type: ignore[attr-defined]
+            continue  # `range(first, number)` goes on where a run ended
         loader = _taken_from(script, loop)
         frame = script.frame(loop)
         if (frame, loader) in plan.prepared and not _knows(script, frame, number, loader):

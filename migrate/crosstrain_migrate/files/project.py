@@ -83,7 +83,7 @@ def _imported_beside(programs: dict[Path, _Program], graph: ImportGraph) -> Iter
         for path in sorted(folder.glob("*.py")):
             source = graph.source(path, script) if path not in asked else None
             if source is not None and is_script(source.data):
-                yield from (file.target for file in Project(source, graph).files[:-1])
+                yield from (file.target for file in _around(source, graph)[1][:-1])
 
 
 def _runs(source: Source) -> bool:
@@ -124,22 +124,26 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     project = Project(source, graph)
     if not project.imported(source):
         return None
-    problem = None
-    for by_text in (True, False):  # what a computed name may mean is left out first
-        project = Project(source, graph, _limit(source, graph), by_text)
-        try:
-            files = [file for file in project.files if file is source or graph.links(file)]
-            problem = _of_python_2(source, (one for one in project.files if one not in files))
-            break
-        except _TooLarge:
-            files = []
-    files = files or project.nearest(MOST_FILES, MOST_BYTES)
+    project, around = _around(source, graph)
+    files = [file for file in around if file is source or graph.links(file)]
+    problem = _of_python_2(source, (one for one in around if one not in files))
     if len(files) == 1:
         return None
     # A module with the loop in it need not name torch itself.
     if not may_train(b"\n".join(file.code for file in files)) or not graph.links(source):
         return None
     return _Program(tuple(files) if problem is None else (source,), project.roots, problem)
+
+
+def _around(script: Source, graph: ImportGraph) -> tuple[Project, list[Source]]:
+    """A script and what it imports, as far as that is worth reading; the script last."""
+    for by_text in (True, False):  # what a computed name may mean is left out first
+        project = Project(script, graph, _limit(script, graph), by_text)
+        try:
+            return project, project.files
+        except _TooLarge:
+            pass
+    return project, project.nearest(MOST_FILES, MOST_BYTES)
 
 
 def _of_python_2(script: Source, unread: Iterable[Source]) -> InputError | None:

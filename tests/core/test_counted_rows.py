@@ -49,6 +49,7 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
         ("if i * len(x) > 9: break", "if i * len(x) * accelerator.num_processes > 9:"),
         ("print(epoch * count + i)", "print(epoch * count + i)"),
         ("print(count)", "print(count)"),
+        ("if i == len(loader) // 2: print(epoch)", "if i == len(loader) // 2:"),
         ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
         ("if i >= count: break", "if i >= count:"),
     ],

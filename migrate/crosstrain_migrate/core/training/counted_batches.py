@@ -18,6 +18,7 @@ from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 
 from .counted_rows import is_length
+from .taken import knows
 
 RULE = "CT201"
 REASON = "a pass has the batches of one process"
@@ -42,6 +43,7 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                 isinstance(one, ast.expr)
                 and (is_dealt or not plan.is_replaced(node))
                 and counts.is_of_rows(one)
+                and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
                 accelerator = accelerators.may_be_at(one) if is_dealt else ""

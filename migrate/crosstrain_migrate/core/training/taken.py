@@ -26,7 +26,7 @@ def plan_taken_batches(plan: Plan) -> None:
             continue  # `range(first, number)` goes on where a run ended
         loader = _taken_from(script, loop)
         frame = script.frame(loop)
-        if (frame, loader) in plan.prepared and not _knows(script, frame, number, loader):
+        if (frame, loader) in plan.prepared and not knows(script, frame, number, loader):
             plan.replace(number, RULE, REASON, f"min({{number}}, len({loader}))", GROUP, number=number)
 
 
@@ -111,7 +111,7 @@ def _has_length(script: Script, frame: Frame, loader: str) -> bool:
     )
 
 
-def _knows(script: Script, frame: Frame, number: ast.expr, loader: str) -> bool:
+def knows(script: Script, frame: Frame, number: ast.expr, loader: str) -> bool:
     """Whether a number is computed from the length of the loader itself."""
     names = [n.id for n in walk(number) if isinstance(n, ast.Name)]
     behind = [number, *(value for name in names for value in script.values(frame, name))]

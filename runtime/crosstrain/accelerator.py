@@ -452,9 +452,8 @@ class Accelerator(
         """Check the first loss of each calling line against `loss_reduction`."""
         from crosstrain.step.loss_reduction import check  # one process never needs it
 
-        loader = self._gradients.active.current
-        fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
-        models.share_fault(self._prepared.syncs, fault)
+        step = (self._gradients.active.current, self._comm.replicas, checks.here())
+        models.share_fault(self._prepared.syncs, check(loss, self.loss_reduction, *step))
 
     def _before_step(self, optimizer: Optimizer) -> None:
         self._loose.adopt_new(optimizer)

@@ -74,8 +74,8 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
         batches = accelerator.prepare(list(_loader()))
     with contextlib.redirect_stderr(said):
         for x in batches:
-            rows = random.sample(range(2), 1) if kind == "drawn below" else [0, 1]
-            data = torch.randn(2, 3) if kind == "random" else x
+            rows = random.sample(range(2), 1) if kind in ("drawn below", "forced") else [0, 1]
+            data = torch.randn(2, 3) if kind == "random" else batches[0] if kind == "drawn below" else x
             loss = model[::2](data) if kind == "loose" else model(data)
             accelerator.backward(loss[rows].square().mean())
             optimizer.step()
@@ -84,7 +84,7 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
 
 
 def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> None:
-    for kind in ("same", "loose"):
+    for kind in ("same", "loose", "forced"):  # the last draws in each step, and goes over the same batches
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert [line for line in zero if f"every process trains on the same data: {__file__}:" in line], zero
         assert (one, hooks) == ([], 0)

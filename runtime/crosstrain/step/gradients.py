@@ -293,6 +293,7 @@ class GradientSync:
         self.stale = True
 
     def holds_gradients(self) -> bool:
+        """Whether this rank has gradients that were never averaged."""
         return any(slot.touched for slot in self._slots)
 
     def discard(self) -> None:

@@ -202,7 +202,8 @@ def prepare(
         start_alike(model, comm)
         if not evaluation_mode:  # also for a frozen model, which may be trained later
             sync = _gradient_sync(model, comm, ddp, plain_backward)
-            sync.stale = stale or sync.holds_gradients()  # of a backward pass before it was prepared
+            # Of a backward pass before it was prepared; then all average, though one may have made none.
+            sync.stale = stale or any(comm.all_gather_object(sync.holds_gradients()))
     if fsdp is None or not comm.averages or wrapped is not None:
         precision.apply_to(model)
     _PREPARED[model] = sync

@@ -26,8 +26,9 @@ class SameData:
 
     From the first step on, each process draws its own random numbers, so that batches that are drawn at random differ then.
     Losses tell nothing: they differ by dropout alone. So the tensors are compared that reach a prepared model first, or the
-    losses where no model is prepared, and where the script itself draws in the step: a network that reads the whole graph is
-    given the drawn rows afterwards. Nothing is left in place after that step.
+    losses where no model is prepared. A network that reads the same in every step, such as a whole graph, is given the rows
+    that the script draws afterwards: where the losses differ then, one more step is looked at. Nothing is left in place
+    after that.
     """
 
     def __init__(self, comm: Comm, prepared: PreparedObjects, gradients: Gradients) -> None:
@@ -44,6 +45,7 @@ class SameData:
         self._first: int | None = None  # the id of the optimizer that stepped first
         self._fed = False
         self._read: str | None = None
+        self._earlier: str | None = None  # what was read in the second step, where the third decides
         self._loss = ""
         self._drawn = ""
         self._place = checks.UNKNOWN
@@ -66,8 +68,8 @@ class SameData:
             self._first, self._read = id(optimizer), None
             self._hook = register_module_forward_pre_hook(self._look)
         elif id(optimizer) == self._first:
-            self._compare()
-            self._end()
+            if self._compare():
+                self._end()
         else:
             self._read = None  # the next forward is that of another optimizer's step
 
@@ -85,16 +87,20 @@ class SameData:
         if any(module is model for model in self._prepared.models):
             self._read, self._place = Fingerprint(leaves(list(inputs))).content, checks.here()
 
-    def _compare(self) -> None:
+    def _compare(self) -> bool:
+        """Whether it is decided; all processes come to the same answer."""
         everybody = self._comm.all_gather_object((self._read, self._drawn != _draws(), self._loss))
-        if any(drawn for _, drawn, _ in everybody):
-            alike = len({(read, loss) for read, _, loss in everybody}) == 1
-        else:
-            alike = len({read for read, _, _ in everybody}) == 1
-        if self._read is None or not alike:
+        reads, drawn, losses = (set(one) for one in zip(*everybody, strict=True))
+        alike = self._read is not None and len(reads) == 1
+        if alike and True in drawn and len(losses) > 1:
+            if self._earlier is None:
+                self._earlier, self._read = self._read, None
+                return False
+            alike = self._read != self._earlier
+        if not alike:
             if self._place != checks.UNKNOWN:
                 checks.held("loader", self._place)
-            return
+            return True
         checks.doubt("loader", self._place)
         if self._comm.rank == 0:
             what = "batch that reaches the model" if self._prepared.models else "loss"
@@ -103,6 +109,7 @@ class SameData:
                 f"{self._comm.world}, so that together they do the work of one, and it comes from nothing that "
                 f"`prepare` returned. Use what it returns for the DataLoader, or for the iterable that gives the batches."
             )
+        return True
 
     def _end(self) -> None:
         self.looks = False

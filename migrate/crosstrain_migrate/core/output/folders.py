@@ -171,7 +171,8 @@ class Folders:
         if not all(self.audience.comes_alike(one, is_same=knows) for one in heads):
             return False
         makes = [self.script.statement(one) for one in acting if writers.makes_folder(self.script, one)]
-        if not all([self.files.guard(one) for one in makes]):  # noqa: C419 - each says so
+        guarded = [self.files.guard(one) for one in makes]  # each says so where it is not
+        if not all(guarded):
             return False
         self._decided.update(acting)
         for one in heads:

@@ -63,6 +63,7 @@ def chooses_visible(statement: ast.stmt) -> bool:
 
 
 def _names_all(node: ast.AST) -> bool:
+    """`locals()`, which names all that a function holds."""
     return isinstance(node, ast.Call) and not node.args and last_name(node.func) == "locals"
 
 

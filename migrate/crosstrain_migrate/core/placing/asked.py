@@ -286,7 +286,7 @@ def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
     if not stores:
         return script.first_statement(home) if root in script.parameters(home) else None
     last = max(stores, key=place_of)
-    is_given = root in script.parameters(home) if not isinstance(home, ast.Module) else False
+    is_given = not isinstance(home, ast.Module) and root in script.parameters(home)
     if len(stores) == 1 and root == text and not is_given and _may_be_unbound(script, last):
         return None
     return behind(script, home, last) if not script.loops_around(last) else None

@@ -35,7 +35,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
             if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
                 continue
             if _makes_rate(script, written(size)):
-                plan.note(PARALLEL, factor, RATE, "give `--batch-size` for one GPU, and check the rate")
+                plan.note(PARALLEL, factor, RATE, "divide it by the number of GPUs, and check the rate")
             else:
                 state = accelerators.name if accelerators.at_hand(factor) else plan.state(factor)
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"

@@ -21,9 +21,9 @@ def plan_taken_batches(plan: Plan) -> None:
     """A loop that counts the batches of one pass ends with those of its process."""
     script = plan.script
     for loop in script.table.each(ast.For):
-        number = _number(loop)
-        if number is None or len(loop.iter.args) > 1 or not script.is_reached(loop):  # type: ignore[attr-defined]
-            continue  # `range(first, number)` goes on where a run ended
+        number = _number(loop, 1)  # `range(first, number)` goes on where a run ended
+        if number is None or not script.is_reached(loop):
+            continue
         loader = _taken_from(script, loop)
         frame = script.frame(loop)
         if (frame, loader) in plan.prepared and not knows(script, frame, number, loader):
@@ -40,15 +40,11 @@ def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> b
     bound = {one.id for one in statement.targets if isinstance(one, ast.Name)}
     for home in frames_of_names(script, frame, bound):
         for loop in (one for one in script.within(home) if isinstance(one, ast.For)):
-            number = _number(loop)
+            number = _number(loop, 2)
             names = names_in(number) if number is not None else set()
             behind = {written(value) for name in names for value in script.values(home, name)}
             calls = [n for one in loop.body for n in walk(one) if isinstance(n, ast.Call)]
-            taken = {
-                written(one.args[0] if one.args else one.func.value)  # type: ignore[attr-defined]
-                for one in calls
-                if last_name(one.func) == "next" and len(one.args) == (0 if is_method(one, "next") else 1)
-            }
+            taken = set(map(_iterator_of, calls)) - {""}
             made = [ast.unparse(value) for name in taken for value in script.values(home, name)]
             is_end = bool(bound & (names | behind)) or _begins_anew(loop, bound, taken)
             if is_end and f"iter({text})" in made:
@@ -71,10 +67,17 @@ def frames_of_names(script: Script, frame: Frame, names: set[str]) -> list[Frame
     return [frame, *(one for one in inner if not any(script.binds(one, name) for name in names))]
 
 
-def _number(loop: ast.For) -> ast.expr | None:
-    """What a loop over `range(number)`, or `range(1, number)`, counts to."""
+def _iterator_of(call: ast.Call) -> str:
+    """`batches` of `next(batches)` and of `batches.next()`; empty for another call."""
+    if is_method(call, "next"):
+        return "" if call.args else written(call.func.value)
+    return written(call.args[0]) if last_name(call.func) == "next" and len(call.args) == 1 else ""
+
+
+def _number(loop: ast.For, most: int) -> ast.expr | None:
+    """What a loop over `range(number)`, or `range(1, number)`, counts to; most: how many arguments it may have."""
     call = loop.iter
-    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and 0 < len(call.args) < 3
+    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and 0 < len(call.args) <= most
     return call.args[-1] if is_range and isinstance(call, ast.Call) else None
 
 

@@ -1,0 +1,98 @@
+"""Numbers of batches and rows that are computed from lengths count those of one process where its loop counts them."""
+
+import pytest
+
+from .converting import converted
+
+MEASURED = """<torch>
+def learn(model, optimizer, loader, epoch):
+    start, total = 0, 0
+    {lines}
+    for i, (x, y) in enumerate(loader):
+        part = {part}
+        <step (model(x) * part).mean()>
+    {behind}
+<model>
+loader = DataLoader([], 8)
+for epoch in range(3):
+    learn(model, optimizer, loader, epoch)
+print(len(loader), [loader])
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "behind", "above"),
+    [
+        ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
+        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
+        ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),
+        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + 1; print(n, total)", "pass", False),
+        ("start = epoch * len(loader)", "1; start += 1; print(start)", "pass", True),
+        ("start = epoch * len(loader)", "1; print(start)", "pass", False),
+        ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
+        ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
+    ],
+)
+def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
+    """The count is one process's, so that the length must be."""
+    after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
+    assert (after.index("accelerator.prepare(") < after.index(lines[:16])) is above
+
+
+@pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
+def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, above: bool) -> None:
+    text = MEASURED.format(lines="pass", part="1", behind=f"    print({test})")
+    text = text.replace("start, total = 0, 0", "pass").replace("print(len(loader), [loader])\n", "")
+    after = converted(text.replace("for epoch in", "total = len(loader)\nfor epoch in"))
+    assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "own"),
+    [
+        ("pass", "i / len(loader)", True),
+        ("pass", "epoch / len(loader)", False),
+        ("turns = len(loader)", "turns - i", True),
+        ("turns = len(loader); print(turns)", "epoch - turns", False),
+    ],
+)
+def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
+    lines: str, part: str, own: bool
+) -> None:
+    text = MEASURED.format(lines=lines, part=part, behind="pass").replace(
+        "DataLoader([], 8)", "[DataLoader([], 8), 1]"
+    )
+    assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own
+
+
+@pytest.mark.parametrize(("asked", "own"), [("i + 1 == len(loader)", True), ("epoch == len(loader)", False)])
+def test_a_length_of_the_loader_within_what_is_dealt_in_place(asked: str, own: bool) -> None:
+    reader = "class Reader:\n    def __init__(self, of):\n        self.of = of\n"
+    reader += "    def __iter__(self):\n        yield from self.of\n"
+    loop = f"for epoch in range(2):\n    for i, x in enumerate(Reader(loader)):\n        <step model(x).mean()>\n        if {asked}:\n"
+    after = converted(f"<torch>\n{reader}loader = DataLoader(data, 8)\n<model>\n{loop}            print(i)\n")
+    assert ("len(accelerator.prepare(loader))" in after) is own
+
+
+MADE_LONG = """
+<torch>
+
+STEPS, ROWS = 6, 4
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(Rows("rows", length=2 * {length}), 2)
+{above}for step in range(STEPS):
+    {within}x, y = next(batches)
+    <step>
+"""
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("length", ["STEPS", "ROWS"])
+def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str, above: bool) -> None:
+    """Unless they begin anew in each of them."""
+    made = "batches = iter(loader)\n"
+    text = MADE_LONG.format(length=length, above=made * above, within=f"{made}    " * (not above))
+    assert (f"2 * {length} * accelerator.num_processes" in converted(text)) is (above and length == "STEPS")

@@ -39,11 +39,16 @@ test: lint types docs tests test-xla
 test-all: lint types docs test-xla
 	CROSSTRAIN_TEST_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-# torch_xla needs a torch of its own, so an environment of its own: two to three minutes and 7 GB the first time,
-# because no registry has torch 2.9.1 without CUDA.
+# torch_xla needs a torch of its own, so an environment of its own: three to five minutes and 7 GB the first time, because
+# no registry has torch 2.9.1 without CUDA. The large wheels come one by one, each gone before the next is there: 9 GB of disk
+# are enough.
 XLA := $(VENV)-xla
 $(XLA)/.installed: pyproject.toml constraints-xla.txt
+	@free=$$(df -Pk . | awk 'NR == 2 {print int($$4 / 1000000)}'); test "$$free" -ge 9 || { \
+		echo "$(XLA) needs 9 GB of disk, and $$free GB are free: make room, or run make lint types docs tests" >&2; exit 1; }
+	@echo "installing PyTorch/XLA and its PyTorch into $(XLA): three to ten minutes the first time"
 	$(PYTHON) -m venv $(XLA)
+	grep -E '^(nvidia|torch|triton)' constraints-xla.txt | xargs -n 1 $(XLA)/bin/python -m pip install --quiet --no-deps --no-cache-dir
 	$(XLA)/bin/python -m pip install --quiet --constraint constraints-xla.txt --editable '.[tpu]' pytest pytest-xdist scikit-learn
 	@touch $@
 

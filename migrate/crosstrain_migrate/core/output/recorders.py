@@ -79,7 +79,7 @@ class Recorders:
                     self._asks_connection()
             if self._of_others(call):
                 continue
-            if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
+            if name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange"):
                 self._bar(call)
             elif isinstance(self.script.statement(call), ast.Expr) and (
                 name in _SAYS or (name == "wandb.log" and self._shows_media(call))

@@ -187,7 +187,9 @@ class Recorders:
 
     def _level(self, level: ast.Attribute) -> None:
         """Every process logs warnings; everything below is logged once."""
-        template = f"{{level}} if {self.files.state(level)}.is_main_process else {written(level.value)}.WARNING"
+        template = (
+            f"{{level}} if {self.files.state(level)}.is_main_process else {written(level.value)}.WARNING"
+        )
         self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------

@@ -7,7 +7,19 @@ import re
 
 from .script import Frame, Script, is_method
 
-_KEEPS = ("to", "cuda", "float", "double", "long", "int", "view", "reshape", "unsqueeze", "astype", "requires_grad_")
+_KEEPS = (
+    "to",
+    "cuda",
+    "float",
+    "double",
+    "long",
+    "int",
+    "view",
+    "reshape",
+    "unsqueeze",
+    "astype",
+    "requires_grad_",
+)
 
 _MAKES = re.compile(
     r"^(numpy|torch)\.(\w+\.)*(arange|array|asarray|choice|linspace|permutation|randint|randperm|tensor|as_tensor"

@@ -74,6 +74,9 @@ def test_write_changes_the_files_and_undo_takes_it_back(migrate: Migrate, repo: 
     ran = migrate("--undo")
     assert ran.code == 2
     assert "holds no file that migrate wrote" in ran.err
+    (repo / "pkg").mkdir()
+    _write(repo, **{"pkg/a": "from .b import c\ntorch_old\n"})
+    assert "next: crosstrain launch -m pkg.a\n" in migrate("--write", "pkg/a.py").err
 
 
 def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migrate, repo: Path) -> None:

@@ -113,12 +113,12 @@ class Merging:
         batches: `if i == size - 2:`."""
         found = []
         for statement in self.script.suite_of(header):
-            value = statement.value if isinstance(statement, ast.Assign) else None
-            if not isinstance(value, ast.Call) or ast.unparse(value) != f"len({ast.unparse(one.source)})":
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
                 continue
             reads = self.script.reads(one.frame, written(statement.targets[0]))
-            if reads and all(one.loop in self.script.loops_around(read) for read in reads):
-                found += value.args
+            is_length = ast.unparse(statement.value) == f"len({ast.unparse(one.source)})"
+            if is_length and reads and all(one.loop in self.script.loops_around(read) for read in reads):
+                found += statement.value.args
         return found
 
     def _anchor(self, one: Dealt) -> ast.stmt:

@@ -319,10 +319,7 @@ def test_a_method_is_no_call_of_a_function(trap: Trap) -> None:
             "file.close()",
             'if accelerator.is_main_process:\n    with open("o.txt", "w") as file:\n        file.write("x")\n    file.close()',
         ),
-        (
-            "print(file.name)",
-            'with open("o.txt" if accelerator.is_main_process else os.devnull, "w") as file:',
-        ),
+        ("print(file.name)", 'with open("o.txt" if accelerator.is_main_process else os.devnull, "w") as'),
         ("file = 3\nprint(file)", "if accelerator.is_main_process:\n    with open("),
     ],
 )

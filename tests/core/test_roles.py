@@ -20,6 +20,13 @@ for x, y in loader:
 -> accelerator.backward(loss * 0.5)
 !! prepare(parts
 !! prepare(targets
+== a loop that makes an optimizer in each of its turns goes over trainings
+<model>
+for scale in scales:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <step model(scale * x).mean()>
+!! prepare(scales
+?? every process trains on the same data
 == a bar that is one thing or another
 def run(model, loader, optimizer, is_train):
     bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)

@@ -107,11 +107,7 @@ CASES = [
         )
     ),
     ("FSDP is only named", script("from torch.distributed.fsdp import FullyShardedDataParallel"), False),
-    (
-        "RPC in dead code",
-        script("import torch.distributed.rpc as r", "def f():\n    r.init_rpc('a')\n\n"),
-        False,
-    ),
+    ("in dead code", script("import torch.distributed.rpc as r", "def f():\n    r.init_rpc('a')\n\n"), False),
     ("LBFGS is only named", script("from torch.optim import LBFGS"), False),
     ("shared memory without processes", script(before="model.share_memory()"), False),
     ("a module that only sounds like accelerate", script("import accelerated"), False),

@@ -118,8 +118,14 @@ class TrainingData:
         )
 
     def _begins_trainings(self, frame: Frame, loop: Loop) -> bool:
-        """Whether each turn of a loop makes an optimizer: it goes over trainings, such as the sizes that a benchmark tries."""
-        return any(loop in self.script.loops_around(call) for call in self._optimizers_made(frame))
+        """Whether each turn of a loop makes a model and its optimizer: it goes over trainings, such as the sizes that a benchmark
+        tries."""
+        nodes = [n for n in walk(loop) if isinstance(n, ast.Name | ast.Attribute)]
+        bound = {written(n) for n in nodes if isinstance(n.ctx, ast.Store)}
+        return any(
+            loop in self.script.loops_around(call) and bound & {written(n) for n in walk(call) if n in nodes}
+            for call in self._optimizers_made(frame)
+        )
 
     def _optimizers_made(self, frame: Frame) -> list[ast.Call]:
         named = [(call, self.script.dotted(call.func)) for call in self.script.calls_in(frame)]

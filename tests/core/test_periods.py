@@ -64,10 +64,13 @@ def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers
     assert [one for one in done.findings if one.rule == "CT902"]
 
 
-def test_a_number_that_is_only_shown_stays() -> None:
-    text = SCRIPT.format(place="n", test="True", numbers=ALL).replace(
-        "        seen.append(int(n))\n", "        if n % 4 == 0:\n            print(n)\n"
-    )
-    after = converted(text)
-    assert "for n in accelerator.prepare(range(len(rows))):" in after
-    assert "if n % 4 == 0:" in after
+@pytest.mark.parametrize(
+    ("done", "asked"),
+    [("print(n)", "n % 4 == 0"), ("torch.save(x, 'x')", "turn % 4 == 0"), ("torch.save(x, 'x')", "n == 4")],
+)
+def test_turns_are_counted_for_what_is_saved_and_not_for_what_is_shown(done: str, asked: str) -> None:
+    act = f"        if {asked.replace('turn', 'n')}:\n            {done}\n"
+    text = SCRIPT.format(place="n", test="True", numbers=ALL)
+    after = converted(text.replace("        seen.append(int(n))\n", act))
+    assert ("accelerator.prepare(range(len(rows))):" in after) is ("turn" not in asked)
+    assert f"if {asked}:" in after

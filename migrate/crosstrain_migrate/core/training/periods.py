@@ -19,18 +19,29 @@ _NAMES = ("turn", "own_turn", "number_of_turn")
 
 
 def periods(script: Script, data: Data) -> list[ast.If]:
-    """The tests of a dealt number in a loop that let all processes take a step, or call a function of the project."""
+    """The tests of a dealt number in a loop that let all processes take a step, call a function of the project, or save every
+    so many turns."""
     loop = data.loop
     if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
         return []
     number = loop.target.id
     tests = [n for one in loop.body for n in walk(one) if isinstance(n, ast.If)]
-    return [one for one in tests if number in names_in(one.test) and _acts(script, one)]
+    asked = [one for one in tests if number in names_in(one.test)]
+    return [one for one in asked if _acts(script, one) or (_saves(one) and _may_count(data, [one]))]
 
 
 def _acts(script: Script, test: ast.If) -> bool:
-    calls = [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
+    calls = _calls(test)
     return any(is_method(one, *STEPS, "zero_grad") or script.functions(last_name(one.func)) for one in calls)
+
+
+def _saves(test: ast.If) -> bool:
+    """Whether something is saved, which the first process does, with numbers of its own."""
+    return any(last_name(one.func).startswith("save") for one in _calls(test))
+
+
+def _calls(test: ast.If) -> list[ast.Call]:
+    return [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
 
 
 def _may_count(data: Data, tests: list[ast.If]) -> bool:

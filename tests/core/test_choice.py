@@ -248,6 +248,19 @@ def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str)
     assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
 
 
+@pytest.mark.parametrize(
+    ("code", "made"),
+    [
+        ("    if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x", "cpu=True"),
+        ("    if device is None:\n        device = torch.device('cuda')\n    return x.to(device)", ""),
+    ],
+)
+def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
+    text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
+    convert(write(tmp_path, train=text, own=f"def square(x, device=None):\n{code}\n"), "train")
+    assert f"accelerator = Accelerator({made})\n" in (tmp_path / "train.py").read_text()
+
+
 def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
     text = FULL_BATCH.format(choice="").replace("x, y =", "rows, words =", 1)
     cut = "for start in range(0, 8, 2):\n    x, y = rows[start : start + 2], words[start : start + 2]\n"
@@ -400,6 +413,8 @@ LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
         ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
         ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
         ("pass", "x = x.type(torch.FloatTensor)", "pass", "Accelerator(cpu=True)"),  # the CPU's
+        ("pass", "pass", "print([model(one) for one in rows])", "Accelerator(cpu=True)"),
+        ("pass", "print([model(x) for turn in range(2)])", "pass", "Accelerator()"),
         ("pass", "x = x.type(torch.float)", "x = rows.type(torch.FloatTensor)", "Accelerator()"),
     ],
 )

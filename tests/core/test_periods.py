@@ -74,3 +74,18 @@ def test_turns_are_counted_for_what_is_saved_and_not_for_what_is_shown(done: str
     after = converted(text.replace("        seen.append(int(n))\n", act))
     assert ("accelerator.prepare(range(len(rows))):" in after) is ("turn" not in asked)
     assert f"if {asked}:" in after
+
+
+@pytest.mark.parametrize(
+    ("shown", "turns"),
+    [("print(total / (n + 1))", True), ("total /= n + 1", True), ("print(total * n)", False)],
+)
+def test_a_sum_is_divided_by_the_turns_of_this_process(shown: str, turns: bool) -> None:
+    text = SCRIPT.format(place="n", test="True", numbers=ALL).replace("seen.append(int(n))", "total = n")
+    after = converted(
+        f"{text}    {shown}\n    for n in range(3):\n        print(total / (n + 1))\n".replace(
+            "result = seen, model.weight.detach().clone()\n", ""
+        )
+    )
+    assert (shown.replace("n + 1", "turn + 1") in after) and ("turn, n in enumerate(" in after) is turns
+    assert "        accelerator.print(total / (n + 1))\n" in after

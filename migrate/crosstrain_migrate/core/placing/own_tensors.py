@@ -15,16 +15,14 @@ from .made_tensors import makes_tensor
 
 _CPU_TYPE = re.compile(r"torch\.\w*Tensor")
 _OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
-_CHOOSES = re.compile(
-    r"cuda|gpu|accelerat|default_device|torch\.device\(|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I
-)
+_CHOOSES = re.compile(r"\.cuda\(|torch\.cuda\.\w*Tensor|['\"](cuda|mps|xla|xpu)\b|default_device|accelerat", re.I)
 _FOLLOWS = re.compile(r"device\.type|is_cuda")
 _COMPOUND = (*FUNCTIONS, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
 
 
 def is_made_on_cpu(script: Script) -> bool:
-    """Whether no code names a device: what the training computes with stays where it is made. A module of the project that
-    only goes by the device of what it is given, `device=x.device`, `if x.is_cuda:`, names none."""
+    """Whether no code names a device: what the training computes with stays where it is made. A module that
+    is imported and goes by what it is given, `device=x.device`, `if x.is_cuda:`, `torch.device(device)`, names none."""
     return _OF_DEVICES.search(script.text) is None or not any(
         _OF_DEVICES.search(ast.unparse(one)) if module is script.entry else _chooses(one)
         for module in script.modules

@@ -221,16 +221,37 @@ GIVEN_DEVICE = {
 
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         model = torch.nn.Linear(4, 2).to(device)
-        Trainer({given}).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
+        def made(device):
+            return Trainer({given})
+
+        made(device).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
         result = model.weight.tolist()
         """,
 }
 
 
-@pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
-def test_a_class_of_another_file_keeps_the_device_it_got(given: str, stays: bool, tmp_path: Path) -> None:
+GOT = "self.device = torch.device(device)"
+IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'cuda'"
+
+
+@pytest.mark.parametrize(
+    ("given", "got", "stays"),
+    [
+        ("1, device", GOT, True),
+        ("1, device=device", IF_GIVEN, True),
+        ("1, device", f"device = 'cuda'\n{' ' * 16}{GOT}", False),
+        ("*[1, (lambda where: where)(device)]", GOT, False),
+        ("1", GOT, False),
+    ],
+)
+def test_a_class_of_another_file_keeps_the_device_it_got(
+    given: str, got: str, stays: bool, tmp_path: Path
+) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
-    files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
+    files = {
+        "trainer": GIVEN_DEVICE["trainer"].replace(GOT, got),
+        "train": GIVEN_DEVICE["train"].format(given=given),
+    }
     convert(write(tmp_path, **files), "train")
     after = (tmp_path / "trainer.py").read_text()
     assert ("self.device = torch.device(device)" in after) is stays

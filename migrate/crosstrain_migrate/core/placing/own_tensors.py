@@ -15,7 +15,9 @@ from .made_tensors import makes_tensor
 
 _CPU_TYPE = re.compile(r"torch\.\w*Tensor")
 _OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
-_CHOOSES = re.compile(r"\.cuda\(|torch\.cuda\.\w*Tensor|['\"](cuda|mps|xla|xpu)\b|default_device|accelerat", re.I)
+_CHOOSES = re.compile(
+    r"\.cuda\(|torch\.cuda\.\w*Tensor|['\"](cuda|mps|xla|xpu)\b|default_device|accelerat", re.I
+)
 _FOLLOWS = re.compile(r"device\.type|is_cuda")
 _COMPOUND = (*FUNCTIONS, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
 

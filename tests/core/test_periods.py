@@ -65,27 +65,17 @@ def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers
 
 
 @pytest.mark.parametrize(
-    ("done", "asked"),
-    [("print(n)", "n % 4 == 0"), ("torch.save(x, 'x')", "turn % 4 == 0"), ("torch.save(x, 'x')", "n == 4")],
+    ("inside", "behind", "becomes"),
+    [
+        ("if n % 4 == 0: print(n)", "pass", "if n % 4 == 0:"),
+        ("if n % 4 == 0: torch.save(x, 'x')", "pass", "if turn % 4 == 0:"),
+        ("if n == 4: torch.save(x, 'x')", "pass", "if n == 4:"),
+        ("total = 9 / (n + 1)", "pass", "total = 9 / (turn + 1)"),
+        ("total = 9", "total /= n + 1", "total /= turn + 1"),
+        ("total = 9", "for n in range(3): total /= n + 1", "total /= n + 1"),
+    ],
 )
-def test_turns_are_counted_for_what_is_saved_and_not_for_what_is_shown(done: str, asked: str) -> None:
-    act = f"        if {asked.replace('turn', 'n')}:\n            {done}\n"
-    text = SCRIPT.format(place="n", test="True", numbers=ALL)
-    after = converted(text.replace("        seen.append(int(n))\n", act))
-    assert ("accelerator.prepare(range(len(rows))):" in after) is ("turn" not in asked)
-    assert f"if {asked}:" in after
-
-
-@pytest.mark.parametrize(
-    ("shown", "turns"),
-    [("print(total / (n + 1))", True), ("total /= n + 1", True), ("print(total * n)", False)],
-)
-def test_a_sum_is_divided_by_the_turns_of_this_process(shown: str, turns: bool) -> None:
-    text = SCRIPT.format(place="n", test="True", numbers=ALL).replace("seen.append(int(n))", "total = n")
-    after = converted(
-        f"{text}    {shown}\n    for n in range(3):\n        print(total / (n + 1))\n".replace(
-            "result = seen, model.weight.detach().clone()\n", ""
-        )
-    )
-    assert (shown.replace("n + 1", "turn + 1") in after) and ("turn, n in enumerate(" in after) is turns
-    assert "        accelerator.print(total / (n + 1))\n" in after
+def test_what_is_saved_and_what_divides_counts_turns(inside: str, behind: str, becomes: str) -> None:
+    text = SCRIPT.format(place="n", test="True", numbers=ALL).replace("seen.append(int(n))", inside)
+    after = converted(text.replace("result =", f"    {behind}\nresult ="))
+    assert becomes in after and ("for turn, n in enumerate(" in after) is ("turn" in becomes)

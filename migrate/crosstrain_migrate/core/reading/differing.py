@@ -380,7 +380,7 @@ class Differing:
         elif len(known) == len(levels):
             self._results[frame] = [max(pair) for pair in zip(known, levels, strict=True)]
         else:
-            self._results[frame] = [max(*known, *levels)]
+            self._results[frame] = [max([*known, *levels])]  # either may be `()`
 
     def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
         """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose

@@ -58,8 +58,10 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 def _is_plain(node: ast.expr) -> bool:
     """`n`, `n + 1`"""
-    is_next = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-    return isinstance(node, ast.Name) or (is_next and isinstance(node.right, ast.Constant))
+    match node:
+        case ast.Name() | ast.BinOp(op=ast.Add(), right=ast.Constant()):
+            return True
+    return False
 
 
 def _acts(script: Script, test: ast.If) -> bool:

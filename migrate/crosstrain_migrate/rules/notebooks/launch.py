@@ -342,9 +342,7 @@ def _given_for(tree: ast.Module, fact: RoleFact) -> Iterator[str]:
         if fact.name in names and function.lineno <= fact.line <= (function.end_lineno or 0):
             for call in (n for s in tree.body if s is not function for n in ast.walk(s)):
                 if isinstance(call, ast.Call) and getattr(call.func, "id", "") == function.name:
-                    given = {
-                        **dict(zip(names, call.args, strict=False)),
-                        **{k.arg: k.value for k in call.keywords},
-                    }
+                    given = dict(zip(names, call.args, strict=False))
+                    given |= {k.arg: k.value for k in call.keywords if k.arg is not None}
                     if isinstance(value := given.get(fact.name), ast.Name):
                         yield value.id

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.test_reports import schema
 
 SEARCHES = """\
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.LBFGS(model.parameters())

@@ -21,9 +21,7 @@ criterion = Criterion().to("cpu")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for x, y in loader:
     {bound} = criterion(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    <step loss>
 result = model.weight.sum().item()
 """
 NONE = 'F.mse_loss(out, y, reduction="none")'

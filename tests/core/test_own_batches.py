@@ -77,9 +77,7 @@ model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
 result = []
 for x in DataLoader(Lines(), batch_size=2):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
     result += x.flatten().tolist()
 """
 NEXT_LINE = "return torch.tensor([float(self.file.readline())])"

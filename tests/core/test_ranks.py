@@ -160,8 +160,7 @@ def work(gpu, args):
     dist.init_process_group("gloo", world_size=args.world_size, rank=rank)
     rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
     sampler = DistributedSampler(rows, num_replicas=args.world_size, rank=rank)
-    model = DistributedDataParallel(torch.nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model DistributedDataParallel(torch.nn.Linear(4, 2))>
     for x, y in DataLoader(rows, 8 // args.world_size, sampler=sampler):
         <step>
     print("=", rank, args.world_size, args.gpus, len(x))
@@ -283,8 +282,7 @@ def main(args):
     torch.manual_seed(0)
     rows = TensorDataset(torch.randn(8, 3))
     loader = DataLoader(rows, 2, sampler=DistributedSampler(rows))
-    model = DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])>
     for (x,) in loader:
         <step model(x.cuda(gpu)).mean()>
     print("=", args.rank, len(loader))

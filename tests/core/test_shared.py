@@ -168,9 +168,7 @@ class Learner:
         self.model.train()
         for x, in loader:
             loss = self.model(x).pow(2).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            <self.step loss>
 """
 LEARNS = """
 <torch>
@@ -282,8 +280,7 @@ def main():
     start()
     rows = TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8.0).view(8, 1))
     loader = DataLoader(rows, batch_size=2, sampler=DistributedSampler(rows))
-    model = DistributedDataParallel(torch.nn.Linear(1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    <model DistributedDataParallel(torch.nn.Linear(1, 1))>
     for x, y in loader:
         <step>
     return number(), len(loader)
@@ -312,8 +309,7 @@ GUARDED = """
 <torch>
 
 def learn(rows):
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    <model torch.nn.Linear(1, 1)>
     for x, in DataLoader(TensorDataset(rows), batch_size=2):
         loss = torch.nn.functional.mse_loss(model(x), x)
         <step loss>

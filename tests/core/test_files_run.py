@@ -41,8 +41,7 @@ def main(settings):
             shutil.rmtree("out")
     os.makedirs("out")
     found = os.path.isdir("out")
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    <model nn.Linear(4, 1)>
     for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2):
         <step loss = model(x).pow(2).mean()>
     torch.save(model.state_dict(), str(settings.folder / "model.pt"))

@@ -10,7 +10,8 @@ import pytest
 from tests.unit.test_reports import schema
 
 SEARCHES = """\
-<torch>
+import torch
+from torch.utils.data import DataLoader
 
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.LBFGS(model.parameters())

@@ -16,7 +16,9 @@ X, Y = torch.randn(32, 4), torch.arange(32) % 2
 loader = DataLoader(TensorDataset(X, Y), batch_size=8)
 held_out = DataLoader(TensorDataset(X, Y), batch_size=8)
 for x, y in loader:
-    <step nn.functional.cross_entropy(model(x.to(device)), y.to(device))>
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
 right, found, wanted, seen = 0, [], [], torch.tensor([], dtype=torch.long)
 with torch.no_grad():
     for {targets} in held_out:

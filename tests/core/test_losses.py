@@ -21,7 +21,9 @@ criterion = Criterion().to("cpu")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for x, y in loader:
     {bound} = criterion(model(x), y)
-    <step loss>
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 result = model.weight.sum().item()
 """
 NONE = 'F.mse_loss(out, y, reduction="none")'

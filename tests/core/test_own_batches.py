@@ -73,8 +73,7 @@ class Lines(Dataset):
     def __getitem__(self, index):
         {item}
 
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
+<model torch.nn.Linear(1, 1)>
 result = []
 for x in DataLoader(Lines(), batch_size=2):
     <step model(x).mean()>

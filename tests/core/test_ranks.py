@@ -86,11 +86,7 @@ def test_the_launchers_processes_take_the_other_branch(tmp_path: Path) -> None:
             "args.local_rank > 3",
             '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))',
         ),
-        (
-            '"--place", "--local-rank", type=int, default=0',
-            "args.place > 3",
-            'default=int(os.environ.get("LOCAL_RANK", 0))',
-        ),
+        ('"--at", "--local-rank", type=int', "args.at > 3", 'default=int(os.environ.get("LOCAL_RANK", 0))'),
         ('"--device_number", "-r", type=int, default=0', "args.device_number > 3", "default=0"),
     ],
 )
@@ -160,7 +156,8 @@ def work(gpu, args):
     dist.init_process_group("gloo", world_size=args.world_size, rank=rank)
     rows = TensorDataset(torch.randn(32, 4), torch.randn(32, 2))
     sampler = DistributedSampler(rows, num_replicas=args.world_size, rank=rank)
-    <model DistributedDataParallel(torch.nn.Linear(4, 2))>
+    model = DistributedDataParallel(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader(rows, 8 // args.world_size, sampler=sampler):
         <step>
     print("=", rank, args.world_size, args.gpus, len(x))
@@ -282,7 +279,8 @@ def main(args):
     torch.manual_seed(0)
     rows = TensorDataset(torch.randn(8, 3))
     loader = DataLoader(rows, 2, sampler=DistributedSampler(rows))
-    <model DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])>
+    model = DistributedDataParallel(torch.nn.Linear(3, 1).cuda(gpu), device_ids=[gpu])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for (x,) in loader:
         <step model(x.cuda(gpu)).mean()>
     print("=", args.rank, len(loader))

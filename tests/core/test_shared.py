@@ -247,11 +247,8 @@ def test_a_class_of_another_file_keeps_the_device_it_got(
     given: str, got: str, stays: bool, tmp_path: Path
 ) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
-    files = {
-        "trainer": GIVEN_DEVICE["trainer"].replace(GOT, got),
-        "train": GIVEN_DEVICE["train"].format(given=given),
-    }
-    convert(write(tmp_path, **files), "train")
+    trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
+    convert(write(tmp_path, trainer=trainer, train=script), "train")
     after = (tmp_path / "trainer.py").read_text()
     assert ("self.device = torch.device(device)" in after) is stays
 

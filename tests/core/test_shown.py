@@ -6,10 +6,12 @@ from crosstrain_migrate.core.conversion import convert
 from .converting import notes
 
 SCRIPT = """\
-<torch>
+import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
-<model nn.Linear(4, 1)>
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.MSELoss()
 loader = DataLoader(data, batch_size=4)
 for epoch in range(3):

@@ -136,7 +136,6 @@ def test_prepared_objects_stay_what_they_were() -> None:
 
 
 def test_a_model_is_not_moved_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it holds beside its tensors need not be able to move."""
     monkeypatch.setattr(nn.Linear, "_apply", None)
     assert Accelerator(cpu=True).prepare(nn.Linear(2, 2)).weight.device.type == "cpu"
     with pytest.raises(TypeError):

@@ -70,6 +70,7 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "cpu=not args.cuda",
         ),
         ('if args.cuda:\n    device = torch.device("cuda")', ""),
+        ('device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.gpu:\n    device = "cuda:0"', ""),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:

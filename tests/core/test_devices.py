@@ -38,6 +38,7 @@ BLOCK = "torch.cuda.device(accelerator.device if accelerator.device.type == 'cud
             'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
             "device = accelerator.device",
         ),
+        ('place: str = "cuda" if args else "cpu"', "place: str = accelerator.device.type"),
         ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
         (
             'state = torch.load("w", map_location="cuda:" + str(args))',

@@ -24,7 +24,7 @@ print(len(loader), [loader])
     ("lines", "part", "behind", "above"),
     [
         ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
-        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("start = epoch * max(1, len(loader))", "(i + start) * 0.1", "pass", True),
         ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
         ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
         ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),

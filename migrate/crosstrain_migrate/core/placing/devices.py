@@ -414,6 +414,7 @@ class Devices:
             node,
             as_text=is_type
             or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
+            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str")
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
 

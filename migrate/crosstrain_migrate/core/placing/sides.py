@@ -238,4 +238,6 @@ def default_of(script: Script, node: ast.If) -> ast.expr | None:
     above = [
         s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
     ]
-    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None
+    if not above or chosen_as_device(script, above[-1].value) is not None:
+        return None  # a GPU wherever there is one, unless the branch takes another
+    return above[-1].value if side_of(script, above[-1].value) == "cpu" else None

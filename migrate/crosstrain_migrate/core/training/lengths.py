@@ -82,7 +82,7 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     bound = script.statement(length)
     targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
     inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
-    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
+    if len(targets) != 1 or not all(map(_computes, inside)):
         return False
     name = targets[0].id if isinstance(targets[0], ast.Name) else ""
     frames = frames_of_names(script, frame, {name})
@@ -91,16 +91,20 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
 
 
+def _computes(node: ast.AST) -> bool:
+    """`n + 1`, `max(1, n)`"""
+    is_bound = isinstance(node, ast.Call) and written(node.func) in ("max", "min", "int")
+    return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp)
+
+
 def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
     """Whether a number that is computed from a length is where a count of batches begins: `step = first * len(loader)`, and
     `step += 1` in a loop, or in a method of the same object."""
     bound, share = script.statement(length), script.parent(length)
     if not isinstance(bound, ast.Assign) or not isinstance(share, ast.BinOp) or is_linked(script.text):
         return False
-    if len(bound.targets) != 1 or not all(
-        isinstance(one, ast.BinOp)
-        for one in itertools.takewhile(lambda one: one is not bound, script.around(length))
-    ):
+    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
+    if len(bound.targets) != 1 or not all(map(_computes, inside)):
         return False
     text, cls = written(bound.targets[0]), script.class_of(frame)
     frames: list[Frame] = [*script.methods(cls)] if cls is not None and text.startswith("self.") else [frame]

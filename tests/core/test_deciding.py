@@ -75,19 +75,32 @@ print("left", stopper.left)
 """
 
 
+DECIDED = """value = train() | <better> |     best = value |     <save>
+value = test_loss() | <better> |     best = value |     <save>
+for epoch in range(9): |     value = train() |     wait += value > best |     if wait > 3: |         break
+value = train() | if len(data) > 9: |     is_best = value < best | else: |     is_best = value > best |\
+ def save(state, is_best): |     if is_best: |         torch.save(state, 'a.pt') | save(model, is_best)
+value = train() | is_best = -value > best | if is_best: |     <save>
+value = None | for n in range(3): |     value = train() | <better> |     <save>
+def fit(): |     for epoch in range(9): |         value = train() |         <better> |             return\
+ |  | fit()
+def keep(): |     global best |     value = train() |     if not best or value < best: |         best =\
+ value |         <save> |  | keep()
+value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2"""
+
+
+def _written_out(row: str) -> str:
+    row = row.replace("<save>", "torch.save(model, 'a.pt')").replace("<better>", "if value < best:")
+    return row.replace(" | ", "\n")
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (STOPPER, REDUCED),  # where it is computed
+        (STOPPER, REDUCED),
         (
             "loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')",
             'loss = accelerator.reduce(loss, "mean")',  # no backward reads it there
-        ),
-        ("value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
-        ("value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
-        (
-            "for epoch in range(9):\n    value = train()\n    wait += value > best\n    if wait > 3:\n        break",
-            REDUCED,
         ),
         (
             "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
@@ -101,30 +114,7 @@ print("left", stopper.left)
             "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
             "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
         ),
-        (
-            "value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n"
-            "def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)",
-            REDUCED,
-        ),
-        ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
-        (
-            "value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')",
-            REDUCED,
-        ),
-        (
-            "def fit():\n    for epoch in range(9):\n        value = train()\n        if value < best:\n"
-            "            return\n\nfit()",
-            REDUCED,
-        ),
-        (
-            "def keep():\n    global best\n    value = train()\n    if not best or value < best:\n"
-            "        best = value\n        torch.save(model, 'a.pt')\n\nkeep()",
-            REDUCED,  # the best of what is alike may be None, which has no mean
-        ),
-        (
-            "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
-            REDUCED,
-        ),
+        *((_written_out(row), REDUCED) for row in DECIDED.splitlines()),
     ],
 )
 def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:

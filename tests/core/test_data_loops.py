@@ -131,6 +131,21 @@ for rate in rates:
         learn(tried, optimizer, rows, targets)
 -> for rate in rates:
 ?? every process trains on the same data
+== two trainings of one function, by two optimizers of one name
+def main():
+    net = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+        learn(net, optimizer, x, y)
+    other = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    for epoch in range(3):
+        other.train()
+        <step other(rows).mean()>
+
+main()
+-> net, optimizer = accelerator.prepare(net, optimizer)
+-> other, optimizer = accelerator.prepare(other, optimizer)
 == rates that come from elsewhere, for each of which a function trains
 def train(rate):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)

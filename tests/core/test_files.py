@@ -38,6 +38,14 @@ def draw():
     return 1
 --
 ~ print(draw())
+== a file that is moved to its place; a text is not
+def name(text):
+    return text.replace("a", "b")
+--
+part = Path("out.part")
+* part.write_text("x")
+. part.replace("out.txt")
+label = name("aa")
 == a film, where the script has a function `save` of its own
 from matplotlib import animation
 def save(model):

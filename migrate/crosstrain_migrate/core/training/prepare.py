@@ -216,10 +216,10 @@ class Preparing:
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
     def _is_there(self, optimizer: Held, text: str) -> bool:
-        """Whether a file's variable is bound above the use of its optimizer: one that is bound below belongs to a later
-        optimizer of the same name."""
-        stores = self.script.stores(optimizer.frame, text)
-        if not isinstance(optimizer.frame, ast.Module) or not stores:
+        """Whether a variable is bound above the use of its optimizer: one that is bound below belongs to a later optimizer of
+        the same name."""
+        stores = self.script.stores(optimizer.frame, text) if not text.startswith("self.") else []
+        if not stores or text in self.script.parameters(optimizer.frame):
             return True
         return any(place_of(store) < place_of(optimizer.use) for store in stores)
 

@@ -207,6 +207,10 @@ GIVEN_DEVICE = {
                 self.epochs = epochs
                 self.device = torch.device(device)
 
+            def put(self, device):
+                self.device = torch.device(device)
+                return self
+
             def run(self, loader, model):
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in loader:
@@ -227,13 +231,22 @@ GIVEN_DEVICE = {
 }
 
 
-@pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
-def test_a_class_of_another_file_keeps_the_device_it_got(given: str, stays: bool, tmp_path: Path) -> None:
+GIVEN = [
+    ("1, device", 2),
+    ("1, device=device", 2),
+    ("1", 1),
+    ("1, device).put(device", 2),
+    ("1).put('cuda'", 0),
+]
+
+
+@pytest.mark.parametrize(("given", "kept"), GIVEN)
+def test_a_class_of_another_file_keeps_the_device_it_got(given: str, kept: int, tmp_path: Path) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
     files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
     convert(write(tmp_path, **files), "train")
     after = (tmp_path / "trainer.py").read_text()
-    assert ("self.device = torch.device(device)" in after) is stays
+    assert after.count("self.device = torch.device(device)") == kept
 
 
 OWN_GROUP = """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 from .sides import side_of
 
 
 def is_given(script: Script, call: ast.Call) -> bool:
-    """`self.device = torch.device(device)` where all that the script gives is a variable that holds a device, and so becomes
-    the accelerator's."""
+    """`self.device = torch.device(device)` of `__init__` or another method, where all that the script gives is a variable
+    that holds a device, and so becomes the accelerator's."""
     frame = script.frame(call)
     given = call.args[0] if len(call.args) == 1 else None
     cls = script.class_of(frame)
@@ -21,7 +21,10 @@ def is_given(script: Script, call: ast.Call) -> bool:
     name = given.id
     if script.is_entry(call) or name not in script.parameters(frame) or script.stores(frame, name):
         return False
-    made = [one for one in script.calls if _is_made(script, one, cls, 0)] if frame.name == "__init__" else []
+    is_init = frame.name == "__init__"
+    made = (
+        [one for one in script.calls if _is_made(script, one, cls, 0)] if is_init else script.callers(frame)
+    )
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
 
@@ -38,10 +41,15 @@ def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> b
 
 
 def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
-    """Whether a call gives a variable that holds a device which the script chooses."""
-    if not isinstance(given, ast.Name):
+    """Whether a call gives a variable, or an attribute of its own object, that holds a device which the script chooses."""
+    if not isinstance(given, ast.Name | ast.Attribute):
         return False
-    values = script.values(script.frame(call), given.id)
+    frame = script.frame(call)
+    frames: list[Frame] = [frame] if isinstance(given, ast.Name) else []
+    cls = script.class_of(frame)
+    if cls is not None and written(given).startswith("self."):
+        frames = [*script.methods(cls)]
+    values = [value for one in frames for value in script.values(one, written(given))]
     return bool(values) and all(
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values

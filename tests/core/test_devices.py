@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted, notes, once_more
+from .support import table
 
 TRAINING = """<torch>
 
@@ -28,50 +29,40 @@ BLOCK = "torch.cuda.device(accelerator.device if accelerator.device.type == 'cud
 @pytest.mark.parametrize(
     ("code", "becomes"),
     [
-        ('device = torch.device("cuda")', "device = accelerator.device"),
-        (
-            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
-            "device = accelerator.device",
-        ),
-        ('device = torch.device("cuda" if args else "cpu")', "device = accelerator.device"),
+        *table(r"""
+device = torch.device("cuda") => device = accelerator.device
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu") => device = accelerator.device
+device = torch.device("cuda" if args else "cpu") => device = accelerator.device
+place: str = "cuda" if args else "cpu" => place: str = accelerator.device.type
+weights = torch.ones(2, device="cuda") => weights = torch.ones(2, device=accelerator.device)
+state = torch.load("w", map_location="cuda:" + str(args)) => torch.load("w", map_location=accelerator.device)
+state = torch.load("w", map_location="cuda:%d" % args) => torch.load("w", map_location=accelerator.device)
+many = map(lambda one: one.cuda(), args) => map(lambda one: one.to(accelerator.device), args)
+loss = torch.nn.L1Loss().cuda(args) => loss = torch.nn.L1Loss().to(accelerator.device)
+ones = torch.cuda.FloatTensor(3) => ones = torch.FloatTensor(3).to(accelerator.device)
+ones = torch.ones(3).to(0) => ones = torch.ones(3).to(accelerator.device)
+ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.device)
+main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
+torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
+device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
+torch.cuda.set_device(0) => torch.cuda.set_device(accelerator.device)
+torch.cuda.set_device(args.gpu) => torch.cuda.set_device(accelerator.device)
+"""),
         (
             'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
             "device = accelerator.device",
-        ),
-        ('place: str = "cuda" if args else "cpu"', "place: str = accelerator.device.type"),
-        ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
-        (
-            'state = torch.load("w", map_location="cuda:" + str(args))',
-            'torch.load("w", map_location=accelerator.device)',
-        ),
-        (
-            'state = torch.load("w", map_location="cuda:%d" % args)',
-            'torch.load("w", map_location=accelerator.device)',
         ),
         (
             'state = torch.load("w", map_location=lambda storage, place: storage.cuda(args))',
             "map_location=lambda storage, place: storage.to(device=accelerator.device)",
         ),
-        ("many = map(lambda one: one.cuda(), args)", "map(lambda one: one.to(accelerator.device), args)"),
-        ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
-        ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         (
             "if len(rows) > 3: ones = torch.cuda.FloatTensor(3)",
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
-        ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
-        ("ones = torch.ones(3).to(device=0)", "ones = torch.ones(3).to(device=accelerator.device)"),
-        ('main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])', "model.to(accelerator.device)"),
-        ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
-        (
-            'device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu"',
-            "device = str(accelerator.device)",
-        ),
         ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("if rows.is_cuda:\n        extra = torch.ones(2).cuda()", "accelerator = Accelerator()\n"),
-        ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
-        ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
     ],
 )
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:

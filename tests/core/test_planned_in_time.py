@@ -28,8 +28,7 @@ class Net{0}:
             self.show(loss)
         self.save(loss)
 """
-    head = "import torch\nfrom torch.utils.data import DataLoader\n\nrows = []\n"
-    text = head + "".join(kind.format(i) for i in range(30)) + "\nNet0().train()\n"
+    text = "<torch>\nrows = []\n" + "".join(kind.format(i) for i in range(30)) + "\nNet0().train()\n"
     assert "accelerator.backward(loss)" in converted(text)
 
 
@@ -56,3 +55,22 @@ for x in DataLoader(torch.randn(8, 2), batch_size=2):
     <step model(x.cuda()).mean()>
 """
     assert conversion(text).trains
+
+
+def test_functions_that_all_call_each_other_are_planned_in_time() -> None:
+    """What a function writes is asked of each that it reaches once; `return ()` beside one value is no pair."""
+    calls = "".join(f"    f{n}(x)\n" for n in range(16))
+    helpers = "".join(f"def f{n}(x):\n{calls}    return x if x else ()\n" for n in range(16))
+    text = f"""
+<torch>
+{helpers}
+def state(x):
+    if not x:
+        return ()
+    return x
+f0(state(1))
+torch.save([], "start.pt")
+<model>
+<loop>
+"""
+    assert 'accelerator.save([], "start.pt")' in converted(text)

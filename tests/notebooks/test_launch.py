@@ -2,6 +2,7 @@
 
 import pytest
 from crosstrain_migrate.results import Options
+from crosstrain_migrate.rules.notebooks.launch import launched
 
 from .notebooks import GLOBALS, START
 from .support import after, cells, migrate, read
@@ -215,6 +216,14 @@ def test_left_out_it_trains_in_the_kernel() -> None:
     commented = migrate(START + MODEL + LOOP.replace("range(2):", "range(2):  # migrate: skip CT801"))
     assert not commented.findings
     assert "notebook_launcher" not in commented.after
+
+
+def test_the_import_keeps_what_else_it_brings() -> None:
+    result = migrate(START + MODEL + LOOP, Options(ignore=("CT801",)))
+    more = "import Accelerator, PartialState\n", "# in the kernel\nPartialState().print(2)\n"
+    text = result.after.replace("import Accelerator\n", more[0]) + more[1]
+    done = launched(result.before, text, result.roles, "crosstrain")
+    assert done is not None and "import Accelerator, PartialState, notebook_launcher\n" in done.text
 
 
 def test_no_training_no_launch() -> None:

@@ -124,18 +124,19 @@ class Effects:
             return (in_place and is_foreign) or _SETTINGS.match(self.script.dotted(call.func)) is not None
         return (in_place or last in _GROWS) and not self.is_fresh(call.func.value, own)
 
-    def keeps(
-        self, function: Function, seen: frozenset[Function] = frozenset(), made: Iterable[str] = ()
-    ) -> bool:
+    def keeps(self, function: Function, made: Iterable[str] = ()) -> bool:
         """Whether a function, or one that it calls, changes what was there before. made: parameters as in `fresh`."""
-        nodes = [node for statement in function.body for node in walk(statement)]
-        shared = [name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names]
-        given = {*self.script.parameters(function), *shared} - set(made)
-        own = self.fresh(nodes, given, made)
-        if shared or self.changes(nodes, own):
-            return True
-        called = {f for n in nodes if isinstance(n, ast.Call) for f in self._called(n)}
-        return any(self.keeps(one, seen | {function}) for one in called - seen - {function})
+        reached = [function]
+        for one in reached:  # grows meanwhile
+            nodes = [node for statement in one.body for node in walk(statement)]
+            fresh = made if one is function else ()
+            shared = [name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names]
+            given = {*self.script.parameters(one), *shared} - set(fresh)
+            if shared or self.changes(nodes, self.fresh(nodes, given, fresh)):
+                return True
+            called = (f for n in nodes if isinstance(n, ast.Call) for f in self._called(n))
+            reached += dict.fromkeys(f for f in called if f not in reached)
+        return False
 
     def _called(self, call: ast.Call) -> list[Function]:
         found = (

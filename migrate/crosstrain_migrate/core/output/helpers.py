@@ -42,6 +42,7 @@ class Helpers:
         self.plan = plan
         self.script: Script = plan.script
         self.effects = Effects(plan.script)
+        self._found: dict[Function, list[ast.Call]] = {}
 
     def called(self, call: ast.Call) -> Function | None:
         """The one function of the project that a call means."""
@@ -64,11 +65,20 @@ class Helpers:
         """The number of calls that write or show in a function and those that it calls."""
         return len(self.writing(function))
 
-    def writing(self, function: Function, seen: frozenset[Function] = frozenset()) -> list[ast.Call]:
-        """These calls."""
-        return [one for call in _calls(function) for one in self._writing(call, seen | {function})]
+    def writing(self, function: Function) -> list[ast.Call]:
+        """These calls, each once."""
+        if function not in self._found:
+            reached, found = [function], []
+            for one in reached:  # grows meanwhile
+                for call in _calls(one):
+                    if self._is_write(call):
+                        found.append(call)
+                    elif (called := self.called(call)) is not None and called not in reached:
+                        reached.append(called)
+            self._found[function] = found
+        return self._found[function]
 
-    def _writing(self, call: ast.Call, seen: frozenset[Function]) -> list[ast.Call]:
+    def _is_write(self, call: ast.Call) -> bool:
         kinds = (
             writers.writes_file,
             writers.runs_command,
@@ -76,10 +86,7 @@ class Helpers:
             writers.saves_weights,
             writers.opens_to_write,
         )
-        if any(is_kind(self.script, call) for is_kind in kinds):
-            return [call]
-        function = self.called(call)
-        return self.writing(function, seen) if function is not None and function not in seen else []
+        return any(is_kind(self.script, call) for is_kind in kinds)
 
     def given_paths(self, call: ast.Call, function: Function) -> list[ast.expr]:
         """The arguments of a call that may name what its function writes: those whose parameters are the paths, else all."""
@@ -92,12 +99,9 @@ class Helpers:
         found = [self.script.argument_for(call, function, name) for name in sorted(own)]
         return [one for one in found if one is not None] if None not in found else given
 
-    def saves_weights(self, function: Function, seen: frozenset[Function] = frozenset()) -> bool:
+    def saves_weights(self, function: Function) -> bool:
         """Whether weights are saved in a function, or in one that it calls."""
-        called = {f for call in _calls(function) if (f := self.called(call)) is not None}
-        return any(writers.saves_weights(self.script, call) for call in _calls(function)) or any(
-            self.saves_weights(one, seen | {function}) for one in called - seen - {function}
-        )
+        return any(writers.saves_weights(self.script, call) for call in self.writing(function))
 
     def met_in(self) -> set[ast.AST]:
         """The nodes at which something is made that all processes do together, and those around them."""
@@ -114,13 +118,21 @@ class Helpers:
             or (edit.transaction == e.CORE and edit.rule not in ("CT105", "CT101"))
         }
 
-    def only_writes(
-        self, function: Function, seen: frozenset[Function] = frozenset(), *, may_draw: bool = False
-    ) -> bool:
+    def only_writes(self, function: Function, *, may_draw: bool = False) -> bool:
         """Whether nothing but files and windows is changed by a function, so that no other process needs its call.
 
         may_draw: it may draw random numbers, which the others then lack.
         """
+        reached = [function]
+        for one in reached:  # grows meanwhile
+            if not self._only_writes_itself(one, may_draw):
+                return False
+            called = (self.called(call) for call in _calls(one))
+            reached += dict.fromkeys(f for f in called if f is not None and f not in reached)
+        return True
+
+    def _only_writes_itself(self, function: Function, may_draw: bool) -> bool:
+        """The same, whatever the functions do that it calls."""
         nodes = [node for statement in function.body for node in walk(statement)]
         edited = self.met_at()
         if any(node in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes):
@@ -139,18 +151,16 @@ class Helpers:
         )
         if not without_gradient and any(self._may_be_model(call, function) for call in calls):
             return False
-        return all(self._is_harmless(call, own, nodes, seen | {function}, may_draw) for call in calls)
+        return all(self._is_harmless(call, own, nodes, may_draw) for call in calls)
 
-    def _is_harmless(
-        self, call: ast.Call, own: set[str], nodes: list[ast.AST], seen: frozenset[Function], may_draw: bool
-    ) -> bool:
+    def _is_harmless(self, call: ast.Call, own: set[str], nodes: list[ast.AST], may_draw: bool) -> bool:
         last = last_name(call.func)
         if may_draw and RANDOM.match(self.script.dotted(call.func)):
             return True
         if draws(call) or "Loader" in last:
             return False
-        if (function := self.called(call)) is not None:
-            return function in seen or self.only_writes(function, seen, may_draw=may_draw)
+        if self.called(call) is not None:
+            return True
         if self.script.functions(last) or self.script.class_made(call) is not None:
             return False
         if not isinstance(call.func, ast.Attribute) or not is_statement_call(self.script, call):
@@ -161,7 +171,7 @@ class Helpers:
             of = written(call.func.value)
             there = {n.func.attr for n in nodes if _is_method_of(n, of)}
             return there >= _IN_PLACE[last]
-        return last in _HARMLESS or bool(self._writing(call, seen))
+        return last in _HARMLESS or self._is_write(call)
 
     def keeps_something(self, nodes: list[ast.AST]) -> bool:
         """Whether a block of code changes what was there before it, or leaves a model in another mode."""

@@ -116,9 +116,9 @@ def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, as
     """`"cuda" if use_cuda else "cpu"`, `"cuda" if use_cuda else "mps" if use_mps else "cpu"`"""
     if not isinstance(node, ast.IfExp) or isinstance(script.parent(node), ast.IfExp):
         return None
-    if _is_decided_elsewhere(script, frame, node):
-        return None
     gpu, cpu = side_of(script, node.body), side_of(script, node.orelse)
+    if {gpu, cpu} != {"gpu", "cpu"} or _is_decided_elsewhere(script, frame, node):
+        return None
     if (gpu, cpu) == ("gpu", "cpu"):
         tests, arm = [node.test], node.orelse
         while (inner := chosen_as_device(script, arm)) is not None:

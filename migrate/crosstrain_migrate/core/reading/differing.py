@@ -333,7 +333,7 @@ class Differing:
             self._bind(node.optional_vars, self.level(node.context_expr))
         elif isinstance(node, ast.For):
             level = OWN if node in self.loops - self._repeated else self.level(node.iter)
-            counters = counters_of(node)
+            counters = counters_of(node, self.script)
             for part in parts(node.target):
                 if written(part) not in counters:
                     self._bind(part, level)
@@ -380,7 +380,7 @@ class Differing:
         elif len(known) == len(levels):
             self._results[frame] = [max(pair) for pair in zip(known, levels, strict=True)]
         else:
-            self._results[frame] = [max(*known, *levels)]
+            self._results[frame] = [max([*known, *levels])]  # either may be `()`
 
     def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
         """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose

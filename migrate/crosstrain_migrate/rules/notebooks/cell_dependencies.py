@@ -106,12 +106,13 @@ class Statements:
 
         A gradient that nothing steps by is looked at: a saliency map. Where no cell steps, weights are set by hand.
         """
-        backward = [s for s in self.running if self._calls(s, "backward")]
-        cells = {self.cell(s) for s in self.running if self._calls(s, "step")}
+        used = [(s, {s, *self.uses([s])}) for s in self.running]
+        nodes = set().union(*(found for _, found in used))
+        backwards = {node for node in nodes if calls_method(node, "backward")}
+        steps = {node for node in nodes if calls_method(node, "step")}
+        backward = [s for s, found in used if found & backwards]
+        cells = {self.cell(s) for s, found in used if found & steps}
         return [s for s in backward if self.cell(s) in cells] or backward
-
-    def _calls(self, statement: ast.stmt, method: str) -> bool:
-        return any(calls_method(node, method) for node in (statement, *self.uses([statement])))
 
     # -- writing ---------------------------------------------------------------------------------------------
 

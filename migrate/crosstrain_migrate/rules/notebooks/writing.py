@@ -101,8 +101,9 @@ class NotebookWriter:
         text = "\n".join(out for n, line in enumerate(self.lines, 1) for out in changed.get(n, [line]))
         # A `prepare` that has moved into the function leaves the gap above it at the top of the cell.
         text = re.sub(r"(^'crosstrain [^\n]*\n)\n(?=def \w+\()", r"\1", text, flags=re.M)
-        plain = f"from {self.runtime} import Accelerator"
-        return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
+        state = ", PartialState" if "PartialState(" in text else ""
+        plain = f"\nfrom {self.runtime} import Accelerator"
+        return re.sub(rf"{plain}(?:, PartialState)?\n", f"{plain}{state}, notebook_launcher\n", text, count=1)
 
     def _write_kernel(self, changed: dict[int, list[str]]) -> None:
         """Replaces the kernel's statements by the originals that come back."""

@@ -103,7 +103,7 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
         ("args.rows[gpu::args.processes]", "model", "model, optimizer"),
         ("args.rows[gpu::4]", "DDP(model, device_ids=[gpu])", "optimizer"),
         ("args.rows", "DDP(model, device_ids=[gpu])", "optimizer"),
-        ("args.rows", "model", "model, optimizer, loader"),  # a group, and nothing that is done with it
+        ("args.rows[::2]", "model", "model, optimizer, loader"),  # a group, with which nothing is done
     ],
 )
 def test_a_loader_whose_rows_the_script_deals_is_left_to_it(rows: str, wrapper: str, prepared: str) -> None:

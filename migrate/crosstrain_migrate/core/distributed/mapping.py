@@ -61,7 +61,8 @@ def is_shared_out(script: Script, data: Data) -> bool:
 
 def _only_starts_group(script: Script) -> bool:
     """Whether a script neither averages anything over its group nor deals rows by it, `rows[rank::size]`."""
-    cut = any(one.step is not None and names_in(one) for one in script.table.each(ast.Slice))
+    slices = (one for one in script.table.each(ast.Slice) if one.step is not None)
+    cut = any(one.lower is not None and names_in(one.lower) for one in slices)
     calls = (script.dotted(call.func) for call in script.calls)
     return not cut and not has_wrapper(script) and not any(map(_COLLECTIVE.search, calls))
 

@@ -172,6 +172,7 @@ TRAPS = [
     ),
     trap("slices between bounds", BOUNDS, "for number in accelerator.prepare(range(len(rows) // 4)):"),
 ]
+LEARNS = "            learn(model, optimizer, x, y)"
 UNQUEUED = [
     Trap(f"queue: {name}", MADE + QUEUED.replace(before, after), absent=("prepare(self.feeder",), says=said)
     for name, said, before, after in (
@@ -179,16 +180,11 @@ UNQUEUED = [
         (
             "the end is asked for",
             "same data",
-            "            learn(",
-            "            if x is None:\n                break\n            learn(",
+            LEARNS,
+            f"            if x is None:\n                break\n{LEARNS}",
         ),
         ("a place is given", "same data", "self.feeder.take()", "self.feeder.take(*())"),
-        (
-            "not trained on",
-            "",
-            "learn(model, optimizer, x, y)",
-            "print(x, y)\nfor x, y in batches():\n    learn(model, optimizer, x, y)",
-        ),
+        ("not trained on", "", LEARNS.strip(), f"print(x, y)\nfor x, y in batches():\n    {LEARNS.strip()}"),
     )
 ]
 DRAWN = trap(

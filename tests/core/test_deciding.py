@@ -86,37 +86,23 @@ def fit(): |     for epoch in range(9): |         value = train() |         <bet
  |  | fit()
 def keep(): |     global best |     value = train() |     if not best or value < best: |         best =\
  value |         <save> |  | keep()
-value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2"""
+value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2
+loss = test_loss() | if loss < best: |     <save> => loss = accelerator.reduce(loss, "mean")
+for epoch in range(9): |     history.append(train()) |     if min(history[:-1]) < history[-1]: |         break\
+ => history.append(accelerator.reduce(train(), "mean"))
+plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) | plan.step(train())\
+ => plan.step(accelerator.reduce(train(), "mean"))
+found = {'loss': train(), 'epoch': 1} | if found['loss'] < best: |     <save>\
+ => found['loss'] = accelerator.reduce(found['loss'], "mean")"""
 
 
-def _written_out(row: str) -> str:
+def _decision(row: str) -> tuple[str, str]:
     row = row.replace("<save>", "torch.save(model, 'a.pt')").replace("<better>", "if value < best:")
-    return row.replace(" | ", "\n")
+    body, _, expected = row.replace(" | ", "\n").partition(" => ")
+    return body, expected or REDUCED
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (STOPPER, REDUCED),
-        (
-            "loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')",
-            'loss = accelerator.reduce(loss, "mean")',  # no backward reads it there
-        ),
-        (
-            "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
-            'history.append(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nplan.step(train())",
-            'plan.step(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
-            "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
-        ),
-        *((_written_out(row), REDUCED) for row in DECIDED.splitlines()),
-    ],
-)
+@pytest.mark.parametrize(("body", "expected"), [(STOPPER, REDUCED), *map(_decision, DECIDED.splitlines())])
 def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     text = after(body)
     assert text.count(".reduce(") == 1 and expected in text, text

@@ -19,7 +19,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
     name = given.id
-    if script.is_entry(call) or name not in script.parameters(frame) or script.stores(frame, name):
+    stores = [one for one in script.stores(frame, name) if not _excludes(script, one, call)]
+    if script.is_entry(call) or name not in script.parameters(frame) or stores:
         return False
     is_init = frame.name == "__init__"
     made = (
@@ -27,6 +28,21 @@ def is_given(script: Script, call: ast.Call) -> bool:
     )
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:
+    """Whether one arm of a branch binds the name and the other has the call: `if device: ... else: device = "cpu"`."""
+    around = (one for one in script.around(call) if isinstance(one, ast.If))
+    arms = ((one.body, one.orelse) for one in around)
+    inside = [
+        [any(script.table.is_inside(n, s) for s in arm) for arm in pair]
+        for pair in arms
+        for n in (store, call)
+    ]
+    return any(
+        of_store != of_call and any(of_store)
+        for of_store, of_call in zip(inside[::2], inside[1::2], strict=True)
+    )
 
 
 def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:
@@ -40,8 +56,9 @@ def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> b
     return cls in found
 
 
-def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
-    """Whether a call gives a variable, or an attribute of its own object, that holds a device which the script chooses."""
+def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: int = 3) -> bool:
+    """Whether a call gives a variable, or an attribute of its own object, that holds a device which the script chooses, or
+    a function that it calls is given."""
     if not isinstance(given, ast.Name | ast.Attribute):
         return False
     frame = script.frame(call)
@@ -50,6 +67,10 @@ def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
     if cls is not None and written(given).startswith("self."):
         frames = [*script.methods(cls)]
     values = [value for one in frames for value in script.values(one, written(given))]
+    if depth and not values and is_function_frame(frame) and written(given) in script.parameters(frame):
+        calls = script.callers(frame)
+        passed = [(one, script.argument_for(one, frame, written(given))) for one in calls]
+        return bool(calls) and all(_is_device(script, one, value, depth - 1) for one, value in passed)
     return bool(values) and all(
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.files.notebooks.linked import is_mark
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -80,7 +81,8 @@ class Anchors:
         while isinstance(block, ast.Try | ast.With) and statement in block.body:
             found += [one for one in self.script.suite_of(block) if one is not block]
             statement, block = block, self.script.parent(block)
-        return found
+        marks = [one for one in found if is_mark(one) and place_of(one) < place_of(statement)]
+        return [one for one in found if not marks or place_of(one) > place_of(marks[-1])]  # of one cell
 
     def all_of(self, frame: Frame, text: str) -> str:
         """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""

@@ -14,6 +14,8 @@ from crosstrain_migrate.syntax.program import Links, Region, path_of
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import children, walk
 
+from .acting import may_act
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
@@ -182,7 +184,8 @@ class Reached:
 
     @cached_property
     def entry_points(self) -> list[Function]:
-        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls;
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script that only asks
+        libraries, or for nothing;
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
@@ -194,7 +197,7 @@ class Reached:
         return [
             one
             for one in functions
-            if offers or not calls or _is_command(one, called) or _is_given(one, asked)
+            if offers or not may_act(self.script, calls) or _is_command(one, called) or _is_given(one, asked)
         ]
 
     @cached_property

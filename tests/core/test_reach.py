@@ -195,6 +195,8 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         (GROUP, "@cached.method()", "cli()", False),
         ("ex = Experiment()", "@ex.main", "ex.run_commandline()", True),
         ("ex = Experiment()", "@ex.main", "print(ex)", False),
+        ("def told():\n    print(click)", "", "told()", True),  # it offers what it defines
+        ("def told(by):\n    by.main()", "", "told(click)", False),
     ],
 )
 def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: str, trains: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from crosstrain_migrate.choices import FailOn, Mode
 from crosstrain_migrate.files.sources import STDIN, Piece, Source
 from crosstrain_migrate.results import URGENCY, Change, FileResult, Finding, InputError
+
+_IN_PACKAGE = re.compile(r"^from[ \t]+\.", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,15 @@ class Migrated:
     @property
     def name(self) -> str:
         return display_name(self.source.path)
+
+    @property
+    def launched(self) -> str:
+        """How the launcher is given the file: by `-m` where it imports from the package around it."""
+        parts = Path(self.name).with_suffix("").parts
+        is_module = (
+            len(parts) > 1 and all(map(str.isidentifier, parts)) and _IN_PACKAGE.search(self.result.after)
+        )
+        return f"-m {'.'.join(parts)}" if is_module else self.name
 
     @property
     def rules(self) -> str:

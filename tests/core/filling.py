@@ -22,9 +22,7 @@ def filled(text: str) -> str:
 
 def by_the_accelerator(text: str) -> str:
     """The lines of a step as a conversion leaves them."""
-    return re.sub(
-        r"^( *)(.+)\.backward\(\)$", r"\1accelerator.backward(\2)", filled(text), flags=re.MULTILINE
-    )
+    return re.sub(r"^( *)(.+)\.backward\(\)$", r"\1accelerator.backward(\2)", filled(text), flags=re.M)
 
 
 def _lines(indent: str, kind: str, loss: str) -> str:

@@ -190,9 +190,8 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
     files = {name: dedent(text) for name, text in FOR_OWN_ROWS.items()}
     assert before in files["attack"]
     files["attack"] = files["attack"].replace(before, after)
-    files["train"] = files["train"].replace(
-        "result = net.weight.tolist(), test(net, DataLoader(rows, 2))", ""
-    )
+    shown = "result = net.weight.tolist(), test(net, DataLoader(rows, 2))"
+    files["train"] = files["train"].replace(shown, "")
     convert(write(tmp_path, **files), "train")
     assert "no_sync" not in (tmp_path / "attack.py").read_text()
 

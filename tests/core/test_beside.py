@@ -40,13 +40,10 @@ print(model(torch.rand(1, 4)))
         ('model = torch.load("best.pt")', 'torch.load("best.pt", map_location=accelerator.device)'),
         ('model = torch.load("best.pt", map_location="cpu")', 'torch.load("best.pt", map_location="cpu")'),
         ('model = torch.load("best.pt")\nmodel = model.cuda()', 'torch.load("best.pt")'),  # moved below
+        ('best = torch.load("b.pt")\nbest.eval()', 'torch.load("b.pt", map_location=accelerator.device)'),
         (
-            'best = torch.load("best.pt")\nbest.eval()',
-            'torch.load("best.pt", map_location=accelerator.device)',
-        ),
-        (
-            'def test(net):\n    net.eval()\n\nbest = torch.load("best.pt")\ntest(best)',
-            'torch.load("best.pt", map_location=accelerator.device)',
+            'def test(net):\n    net.eval()\n\nbest = torch.load("b.pt")\ntest(best)',
+            'torch.load("b.pt", map_location=accelerator.device)',
         ),
         ('state = torch.load("best.pt")\nmodel.load_state_dict(state)', 'torch.load("best.pt")'),
     ],

@@ -270,10 +270,7 @@ for i, (x, y) in enumerate(train_loader):
         ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
         ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
-        (
-            "model.train(); n = model.part(x)\n    if n > 1: break",
-            'if accelerator.reduce(n, "mean") > 1: break',
-        ),
+        ("model.train(); n = model.a(x)\n    if n > 1: break", 'if accelerator.reduce(n, "mean") > 1: break'),
         ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
     ],
 )

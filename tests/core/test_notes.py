@@ -53,9 +53,7 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     ],
 )
 def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
-    text = TRAINS.replace("import shown", "import importlib\nimport shown").replace(
-        "<model>", f"<model {made}>"
-    )
+    text = TRAINS.replace("import shown", "import importlib, shown").replace("<model>", f"<model {made}>")
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
     assert bool(said) is is_said
 

@@ -230,25 +230,28 @@ sizes = {"train": 24, "val": 16}
 state = None
 for phase in ["train", "val"]:
     total, right = 0.0, 0
-    for x, y in loaders[phase]:
+    count = len(loaders[phase])
+    size = len(loaders[phase])
+    for i, (x, y) in enumerate(loaders[phase]):
         n, width = x.shape
         out = model(x)
         loss = F.cross_entropy(out, y)
         if phase == "train":
             loss.backward()
             optimizer.step()
-        state = keep(state, out)
+        state = keep(state, out, i == size - 1)
         total += loss.item() * n
         right += (out.argmax(1) == y).sum().item()
-    print(phase, total / sizes[phase], right / sizes[phase])
+    print(count, total / sizes[phase], right / sizes[phase])
 """
 
 
 def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
-    """`merge` adds for the loader that is dealt, and leaves what comes from the other as it is."""
+    """`merge` adds for the loader that is dealt, and leaves what comes from the other as it is; its loop counts to its end."""
     merged = "total, right = accelerator.merge(loader, total, right)"
-    dealt = 'loader = accelerator.prepare(loaders[phase]) if phase == "train" else loaders[phase]'
-    check(Trap("", PHASES, (dealt.replace('"train"', "'train'"), merged), ("reduce(",), "evaluated whole"))
+    dealt = "loader = accelerator.prepare(loaders[phase]) if phase == 'train' else loaders[phase]"
+    lines = ("count = len(loaders[phase])", dealt, "size = len(loader)", merged)
+    check(Trap("", PHASES, lines, ("reduce(",), "evaluated whole"))
 
 
 @pytest.mark.parametrize(("size", "is_added"), [("len(rows)", True), ("len(loaders[k])", False)])

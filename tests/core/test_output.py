@@ -65,7 +65,7 @@ print("done")
 - bar = tqdm(range(3), disable=not args.verbose)
 + bar = tqdm(range(3), disable=not args.verbose or not accelerator.is_main_process)
 other = tqdm(range(3), disable=rank != 0)
-third = tqdm(range(3), disable=None)
+third = tqdm(range(3), disable=None), tqdm.contrib.logging.logging_redirect_tqdm()
 == a bar that the script computes with counts on every process
 bar = tqdm(total=3)
 for i in range(3):

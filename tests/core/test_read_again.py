@@ -80,7 +80,8 @@ rows = open(os.path.join(args.out, "rows.txt")).read()
 other = open(os.path.join(args.data, "rows.txt")).read()
 == what is written in some of the training's steps is waited for where all read it
 for epoch in range(2):
-    for step, (x, y) in enumerate(loader):
+    steps = enumerate(loader)
+    for step, (x, y) in steps:
         <step F.cross_entropy(model(x), y)>
         if step % 2 == 0:
 *             np.save("best.npy", [1])

@@ -126,9 +126,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "is_refused"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
-)
+@pytest.mark.parametrize(("text", "is_refused"), [one[1:] for one in CASES], ids=[one[0] for one in CASES])
 def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> None:
     done = conversion(text)
     assert any(one.severity is Severity.REFUSED for one in done.findings) is is_refused

@@ -19,7 +19,8 @@ class Net(torch.nn.Module):
         return self.line(x) * self.scale
 """
 HELPER = """
-import torch
+import logging, torch
+logging.getLogger("own").setLevel(logging.INFO)
 
 def unwrapped(model):
     return model.module if hasattr(model, "module") else model
@@ -90,19 +91,19 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     zero, one = train(folder, second, 2)
     assert zero == one and list(zero) == list(before[1])
     own, others = (folder / "trainer.py").read_text(), (folder / "helper.py").read_text()
-    assert (
-        '.print("trained"' in own and "\n    print(path)" in others
-    )  # it trains; a helper may be of any script
+    # It trains; a helper may be of any script.
+    assert '.print("trained"' in own and "\n    print(path)" in others
     text = (folder / f"{second}.py").read_text()
     assert "accelerator = Accelerator()" in text and ".is_main_process" in text, "its own part is converted"
 
 
 def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
     folder = _project(tmp_path)
-    convert(folder, "teacher")
-    helper = (folder / "helper.py").read_text()
+    outcome, helper = convert(folder, "teacher"), (folder / "helper.py").read_text()
     assert 'return model.module if hasattr(model, "module") else model' in helper
-    assert "return model.to(device)" in helper
+    assert "return model.to(device)" in helper and ".setLevel(logging.INFO)" in helper
+    found = (f.reason for one in outcome.files for f in one.result.findings)
+    assert "a logger that other scripts use as well logs on every process" in found
 
 
 RUN = """

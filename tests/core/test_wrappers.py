@@ -208,6 +208,4 @@ def test_a_batch_by_which_the_rate_is_made_stays_and_is_said() -> None:
     text = "<torch>\nfrom options import args\nsize = 8 * torch.cuda.device_count()\nlr = 0.1 * size / 256\n<model>\n"
     text += "model = torch.nn.DataParallel(model)\nfor x, y in DataLoader([], size):\n    <step>\n"
     assert "size = 8 * torch.cuda.device_count()\n" in text_of(text)
-    assert ["rate is computed" in one.reason for one in notes(text, "CT301") if "batch" in one.reason] == [
-        True
-    ]
+    assert ["rate is comp" in one.reason for one in notes(text, "CT301") if "batch" in one.reason] == [True]

@@ -52,10 +52,8 @@ def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
         return wanted
     width = -(-tail // case.world)
     first = list(range(min(case.batch, case.n)))
-    rows = [
-        *range(case.n - tail, case.n),
-        *itertools.islice(itertools.cycle(first), width * case.world - tail),
-    ]
+    more = itertools.islice(itertools.cycle(first), width * case.world - tail)
+    rows = [*range(case.n - tail, case.n), *more]
     for rank, batches in enumerate(wanted):
         real = min(max(tail - rank * width, 0), width)
         batches[-1] = (rows[rank * width : (rank + 1) * width], real)

@@ -296,6 +296,7 @@ class Forever:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
+        self.total = 8  # as a bar
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -326,6 +327,7 @@ def _inside() -> tuple[dict[str, list[int]], str]:
         found = {
             "forever": [int(x) for x in itertools.islice(wrapper, 5)],
             "outer": [int(x) for x in itertools.islice(outer, 2)],
+            "totals": [wrapper.total, outer.total],
             "prefetcher": [int(prefetcher.next()) for _ in range(2)],
         }
     return found, said.getvalue()
@@ -336,6 +338,7 @@ def test_the_loader_inside_a_wrapper_is_prepared() -> None:
     for rank, found in enumerate((zero, one)):
         assert found["forever"] == [rank, rank + 2, rank + 4, rank + 6, rank]
         assert found["outer"] == found["prefetcher"] == [rank, rank + 2]
+        assert found["totals"] == [4, 8]  # the outer one holds no loader itself
     assert silent == ""
     assert "prepared the DataLoader inside `wrapper` (test_dealt.py:" in said and "Forever.loader" in said
     assert said.count("prepared the DataLoader inside `outer`") == 1

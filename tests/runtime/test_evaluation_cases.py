@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
+from crosstrain.step.training_mode import differs_by_mode
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from tqdm import tqdm
@@ -377,3 +378,8 @@ def test_a_model_in_training_mode_is_said(prepared: bool) -> None:
     assert "the Sequential is in training mode" in main[0][0]
     assert "model.eval()" in main[0][0]
     assert other == [[], []]
+    forwards = [lambda self, x: x, lambda self, x: nn.functional.dropout(x, 0.1, self.training)]
+    plain, drops = (type("Own", (nn.Module,), {"forward": one})() for one in forwards)
+    alike = [nn.Linear(1, 1), nn.Dropout(0.0), nn.GRU(1, 1), plain]
+    assert not any(map(differs_by_mode, alike))
+    assert all(map(differs_by_mode, [nn.Dropout(0.1), nn.Sequential(nn.LSTM(1, 1, 2, dropout=0.1)), drops]))

@@ -308,7 +308,5 @@ def _init(module: nn.Module) -> None:
 
 @on_ranks(2)
 def test_a_module_on_meta_that_cannot_be_initialised_is_named() -> None:
-    with pytest.raises(
-        RuntimeError, match="Tower was made on the meta device, and nothing initialises scale:"
-    ):
+    with pytest.raises(RuntimeError, match="Tower was made on the meta device, and nothing initialises"):
         _prepare("meta", {})

@@ -91,9 +91,8 @@ def differences(report: Report) -> list[tuple[str, int | None]]:
 
 def before(script: str, **parts: object) -> str:
     """A script with places for what a conversion changes, as its author wrote it."""
-    return script.format(
-        **{"start": "", "prepare": "", "backward": "loss.backward()", "say": "print"} | parts
-    )
+    own = {"start": "", "prepare": "", "backward": "loss.backward()", "say": "print"}
+    return script.format(**own | parts)
 
 
 def after(script: str, prepared: str, **parts: object) -> str:

@@ -74,6 +74,9 @@ def test_write_changes_the_files_and_undo_takes_it_back(migrate: Migrate, repo: 
     ran = migrate("--undo")
     assert ran.code == 2
     assert "holds no file that migrate wrote" in ran.err
+    (repo / "pkg").mkdir()
+    _write(repo, **{"pkg/a": "from .b import c\ntorch_old\n"})
+    assert "next: crosstrain launch -m pkg.a\n" in migrate("--write", "pkg/a.py").err
 
 
 def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migrate, repo: Path) -> None:
@@ -346,10 +349,8 @@ def test_pre_commit_hooks_do_what_they_say(migrate: Migrate, repo: Path) -> None
 # --- processes of their own
 
 
-def _started(code: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], text=True, stderr=subprocess.PIPE, **options
-    )
+def _started(code: str, *given: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *given], text=True, stderr=subprocess.PIPE, **options)
 
 
 def test_a_plain_call_loads_nothing_that_it_does_not_use(repo: Path) -> None:
@@ -360,11 +361,9 @@ def test_a_plain_call_loads_nothing_that_it_does_not_use(repo: Path) -> None:
     ran = _started(code, "--no-cache", "--check", "train.py", stdout=subprocess.PIPE)
     assert "0 files would be changed, 1 untouched" in ran.stderr
     heavy = {"torch", "rich", "jinja2", "numpy", "pydantic", "multiprocessing"}
-    assert not heavy & set(ran.stdout.split())
+    assert not heavy & {*ran.stdout.split()}
     ran = _started("import sys, crosstrain_migrate.cli; print(*sys.modules)", stdout=subprocess.PIPE)
-    assert not {*heavy, "libcst", "pathspec", "tomllib", "crosstrain_migrate.outcome"} & set(
-        ran.stdout.split()
-    )
+    assert not {*heavy, "libcst", "pathspec", "tomllib", "crosstrain_migrate.outcome"} & {*ran.stdout.split()}
 
 
 @pytest.mark.parametrize("way", ["typer.echo(text)", "sys.stdout.buffer.write(text.encode())"])

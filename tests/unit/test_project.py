@@ -115,7 +115,11 @@ NAMED = script(
 PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     # Started with `python -m pkg.train`, or from the folder above.
     "relative": (PACKAGE | {"pkg/train.py": script("from .lib.loop import fit")}, "pkg/train.py", True),
-    "absolute": (PACKAGE | {"pkg/train.py": script("from pkg.lib.loop import fit")}, ".", True),
+    "absolute": (
+        PACKAGE | {"pkg/pkg.py": "", "pkg/train.py": script("from pkg.lib.loop import fit")},
+        ".",
+        True,
+    ),
     # `pip` makes a command of `pkg.__main__:main`, which the file itself never calls.
     "entry point": ({"pkg/__main__.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/__main__.py", True),
     "no entry point": ({"pkg/begin.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/begin.py", False),

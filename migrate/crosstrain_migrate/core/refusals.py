@@ -113,11 +113,8 @@ def _is_used(script: Script, node: ast.stmt) -> bool:
     """Whether reached code calls something that an import statement binds."""
     names = {alias.asname or alias.name.split(".")[0] for alias in getattr(node, "names", ())}
     module = script.module(node)
-    return any(
-        isinstance(n, ast.Name) and n.id in names and script.module(n) is module and script.is_reached(n)
-        for call in script.calls
-        for n in ast.walk(call)
-    )
+    of = [n for n in script.table.each(ast.Name) if n.id in names and script.module(n) is module]
+    return any(script.is_reached(n) and any(isinstance(a, ast.Call) for a in script.around(n)) for n in of)
 
 
 def _line_searches(script: Script, roles: Roles) -> list[Finding]:

@@ -154,9 +154,13 @@ class ImportGraph:
             return None
         # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
         parts = ""
+        packages = (_join(str(root), top, _PACKAGE) for root in roots)
+        has_modules = top != module and any(map(self._disk.is_file, packages))
         for root in map(str, roots[:1] if top in sys.stdlib_module_names else roots):
             place = _join(root, top)
-            if self._disk.is_file(f"{place}.py") or self._disk.is_file(_join(place, _PACKAGE)):
+            # Run by `-m`, a script finds the package `pkg` of `pkg.loop`, and not the pkg.py beside it.
+            is_module = not has_modules and self._disk.is_file(f"{place}.py")
+            if is_module or self._disk.is_file(_join(place, _PACKAGE)):
                 return root
             is_folder = not parts and self._disk.is_folder(place)
             if is_folder and ("*" in module or any(_chain(root, module, names, self._disk))):

@@ -99,7 +99,7 @@ def _launch(file: Migrated, runtime: str) -> str:
     result = file.result
     if result.refused or not result.changed or file.source.is_cells or not _runs(result.after):
         return ""
-    return f"{LAUNCHERS[runtime]} 2 {file.name}"
+    return f"{LAUNCHERS[runtime]} 2 {file.launched}"
 
 
 def _assumption(file: Migrated, finding: Finding) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _next(outcome: Outcome, screen: Screen) -> Iterator[str]:
         told = "next: --verify trains it before and after and compares; --write changes the files"
         yield screen.styled(told, "next:", "--verify", "--write")
     elif scripts:
-        command = f"{outcome.runtime} launch {scripts[0].name}"
+        command = f"{outcome.runtime} launch {scripts[0].launched}"
         yield screen.styled(f"next: {command}", "next:", command)
         if not any(change.rule.startswith(_OWN_SHARES) for change in scripts[0].result.changes):
             yield from screen.wrapped("", _batches(outcome.runtime), 0)

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from crosstrain.data.first_items import Fingerprint
+from crosstrain.data.samplers import known_length
 
 DEPTH = 3  # wrappers around wrappers
 _NO_BATCHES = (
@@ -97,6 +98,8 @@ def prepare_held_loaders(
         if ready is not value:
             try:
                 setattr(owner, name, ready)
+                if hasattr(owner, "total") and owner.total == known_length(value):  # of a bar
+                    owner.total = known_length(ready)
             except (AttributeError, TypeError):
                 return None
         names.append(f"{type(owner).__name__}.{name}")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from crosstrain.data.evaluation_loader import EvaluationLoader
@@ -56,7 +59,7 @@ def _once(register: Callable[..., Any], current: weakref.ref[Pass], place: check
         if not module.training or run is None or run not in run.loader._crosstrain.progress.runs:
             return
         first = getattr(run.loader, "start", 0) == 0  # the process with the first batch speaks
-        if first and checks.first_use("mode"):
+        if first and (torch.is_grad_enabled() or differs_by_mode(module)) and checks.first_use("mode"):
             warnings.warn(
                 f"{checks.here()}: the {type(module).__name__} is in training mode in the evaluation at {place}: call "
                 f"model.eval() before the loop. Each process has batches of its own there, and not as many as the others: "
@@ -66,6 +69,24 @@ def _once(register: Callable[..., Any], current: weakref.ref[Pass], place: check
             )
 
     handle = register(look)
+
+
+def differs_by_mode(model: nn.Module) -> bool:
+    """Whether a part of a model may compute something else in training mode: dropout, batch statistics, or its own code asks."""
+    return any(map(_differs, model.modules()))
+
+
+def _differs(part: nn.Module) -> bool:
+    if type(part).__module__.startswith("torch.nn."):
+        drops = getattr(part, "p" if isinstance(part, _DropoutNd) else "dropout", 0)
+        return (
+            bool(drops)
+            or isinstance(part, (_BatchNorm, nn.RReLU))
+            or getattr(part, "track_running_stats", False)
+        )
+    own = [kind for kind in type(part).__mro__ if not kind.__module__.startswith("torch.")]
+    codes = (getattr(unwrap(f), "__code__", None) for kind in own for f in vars(kind).values() if callable(f))
+    return any(code is not None and "training" in code.co_names for code in codes)
 
 
 def _is_script(model: nn.Module) -> bool:

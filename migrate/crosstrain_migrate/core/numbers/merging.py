@@ -101,10 +101,25 @@ class Merging:
         name = self._fresh_name(one.frame, text, "loader" if one.phase else "evaluation_loader")
         is_here = self.script.frame(one.source) is one.frame
         header = self.script.statement(one.source) if is_here else one.loop
+        counts = self._counts(one, header) if one.phase else []
+        header = min([header, *map(self.script.statement, counts)], key=place_of)
         self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
-        for source in (one.source, *one.again):
+        for source in (one.source, *one.again, *counts):
             self.plan.replace(source, RULE, "", name, group)
         return name
+
+    def _counts(self, one: Dealt, header: ast.stmt) -> list[ast.expr]:
+        """Where the block of a phase's loop reads the length of what it goes over, `size = len(loaders[phase])`, to count its
+        batches: `if i == size - 2:`."""
+        found = []
+        for statement in self.script.suite_of(header):
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+                continue
+            reads = self.script.reads(one.frame, written(statement.targets[0]))
+            is_length = ast.unparse(statement.value) == f"len({ast.unparse(one.source)})"
+            if is_length and reads and all(one.loop in self.script.loops_around(read) for read in reads):
+                found += statement.value.args
+        return found
 
     def _anchor(self, one: Dealt) -> ast.stmt:
         """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""

@@ -55,7 +55,7 @@ class WholeCounts:
         return (
             isinstance(test, ast.Compare)
             and isinstance(test.ops[0], ast.GtE | ast.Eq)
-            and written(test.left) in counters_of(self.loop)
+            and written(test.left) in counters_of(self.loop, self.script)
             and ast.unparse(test.comparators[0]) == ast.unparse(divisor)
         )
 

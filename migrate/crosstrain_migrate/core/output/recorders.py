@@ -78,15 +78,18 @@ class Recorders:
                 if name == _VISDOM:
                     self._asks_connection()
             if self._of_others(call):
+                if self._level_of(call) is not None:
+                    reason = "a logger that other scripts use as well logs on every process"
+                    self.plan.note(PRINT, call, reason, "nothing needs to be done")
                 continue
-            if name.startswith("tqdm.") and name.endswith(("tqdm", "trange")):
+            if name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange"):
                 self._bar(call)
             elif isinstance(self.script.statement(call), ast.Expr) and (
                 name in _SAYS or (name == "wandb.log" and self._shows_media(call))
             ):
                 self.files.guard(self.script.statement(call))
-            elif name == "logging.basicConfig" or last_name(call.func) == "setLevel":
-                self._level(call)
+            elif (level := self._level_of(call)) is not None:
+                self._level(level)
         for node in self.script.table.each(ast.Import):
             for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
                 self._event_module(node, name)
@@ -176,18 +179,22 @@ class Recorders:
             self.plan, path, self.files.state(call), FILE, "the other processes log nowhere", "log files"
         )
 
-    def _level(self, call: ast.Call) -> None:
+    def _level_of(self, call: ast.Call) -> ast.Attribute | None:
+        """The level that a call sets, where more than warnings are logged from it on."""
+        given: list[ast.expr] = [k.value for k in call.keywords if k.arg == "level"]
+        name = last_name(call.func)
+        given += call.args[:1] if name == "setLevel" else []
+        if not given or (name != "setLevel" and self.script.dotted(call.func) != "logging.basicConfig"):
+            return None
+        is_low = self.script.dotted(given[0]) in ("logging.INFO", "logging.DEBUG")
+        return given[0] if is_low and isinstance(given[0], ast.Attribute) else None
+
+    def _level(self, level: ast.Attribute) -> None:
         """Every process logs warnings; everything below is logged once."""
-        level = next((k.value for k in call.keywords if k.arg == "level"), None)
-        if level is None and last_name(call.func) == "setLevel" and call.args:
-            level = call.args[0]
-        if level is None or self.script.dotted(level) not in ("logging.INFO", "logging.DEBUG"):
-            return
-        if isinstance(level, ast.Attribute):
-            template = (
-                f"{{level}} if {self.files.state(call)}.is_main_process else {written(level.value)}.WARNING"
-            )
-            self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
+        template = (
+            f"{{level}} if {self.files.state(level)}.is_main_process else {written(level.value)}.WARNING"
+        )
+        self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------
 

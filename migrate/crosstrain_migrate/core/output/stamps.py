@@ -255,8 +255,8 @@ class Stamps:
 
 def _added_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     """What is added to a variable in its function or file."""
-    within = script.within(script.frame(node))
-    return [n.value for n in within if isinstance(n, ast.AugAssign) and written(n.target) == written(node)]
+    bound = (script.parent(one) for one in script.stores(script.frame(node), written(node)))
+    return [statement.value for statement in bound if isinstance(statement, ast.AugAssign)]
 
 
 def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:

@@ -42,6 +42,17 @@ _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 _FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
 _CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
+# What may name a device, or ask for one; what stands around another that begins at the same place comes first.
+_KINDS: tuple[type[ast.AST], ...] = (
+    ast.Assert,
+    ast.If,
+    ast.IfExp,
+    ast.BinOp,
+    ast.Call,
+    ast.JoinedStr,
+    ast.Constant,
+    ast.Attribute,
+)
 TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
 _STATEMENTS = words(
@@ -77,7 +88,7 @@ class Devices:
         needs_cuda = asked_of_cuda(self.script)
         for call in needs_cuda:
             self.plan.note(GPU_ONLY, call, SAID, ASK)
-        for node in sorted((n for n in self.script.table.parents if hasattr(n, "lineno")), key=place_of):
+        for node in sorted((n for kind in _KINDS for n in self.script.table.each(kind)), key=place_of):
             if not self.script.is_reached(node) or self._is_too_early(node) or self._is_compiled(node):
                 continue
             if any(one in self._whole for one in self.script.around(node)):

@@ -82,16 +82,17 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
         ""
     }
     for node in nodes:
-        if not isinstance(node, ast.expr) or _is_of_file(script, node):
-            continue
+        number_of: ast.expr | None = None
         if isinstance(node, ast.Constant):
             kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
             if kind == "cuda" and number.isdigit() and not isinstance(script.parent(node), ast.JoinedStr):
-                yield ast.Constant(int(number))
+                number_of = ast.Constant(int(number))
         elif is_method(node, "to") and node.args and isinstance(first := node.args[0], ast.Subscript):
             if isinstance(first.slice, ast.Constant) and last_name(first.value) in spread:
-                yield first
-        elif (number_of := _number_in(script, node)) is not None and not _is_device(script, number_of):
+                number_of = first
+        elif (found := _number_in(script, node)) is not None and not _is_device(script, found):
+            number_of = found
+        if number_of is not None and not _is_of_file(script, node):
             yield number_of
 
 
@@ -128,12 +129,12 @@ def _is_device(script: Script, node: ast.expr) -> bool:
     return any(side_of(script, value) for value in script.values(frame, text))
 
 
-def _is_of_file(script: Script, node: ast.expr) -> bool:
+def _is_of_file(script: Script, node: ast.AST) -> bool:
     """Whether a number says where a file's tensors go, `map_location="cuda:0"`: the model is placed for itself."""
     return any(isinstance(one, ast.keyword) and one.arg == "map_location" for one in script.around(node))
 
 
-def _number_in(script: Script, node: ast.expr) -> ast.expr | None:
+def _number_in(script: Script, node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.JoinedStr):
         parts = node.values if len(node.values) == 2 else []
         is_gpu = [getattr(part, "value", None) for part in parts[:1]] == ["cuda:"]

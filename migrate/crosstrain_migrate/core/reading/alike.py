@@ -27,7 +27,7 @@ def what_may_differ(script: Script, loop: Loop, turns: Collection[str] = ()) -> 
         for n in walk(loop)
         if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
     }
-    own = stored - counters_of(loop) - {*turns}
+    own = stored - counters_of(loop, script) - {*turns}
     bindings = _bindings(loop)
     while True:
         alike = {
@@ -90,10 +90,14 @@ def asks_rank(test: ast.expr) -> bool:
     return any(word in ast.unparse(test) for word in ("rank", "main", "master"))
 
 
-def counters_of(loop: Loop) -> set[str]:
-    """`i` of `for i, batch in enumerate(loader)`."""
+def counters_of(loop: Loop, script: Script | None = None) -> set[str]:
+    """`i` of `for i, batch in enumerate(loader)`, also where a variable of the script holds that: `bar = tqdm(enumerate(loader))`."""
     if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
         return set()
-    first = loop.target.elts[0]
-    enumerates = any(isinstance(n, ast.Call) and written(n.func) == "enumerate" for n in walk(loop.iter))
+    first, given = loop.target.elts[0], [loop.iter]
+    if script is not None and isinstance(loop.iter, ast.Name):
+        given = script.values(script.frame(loop), loop.iter.id) or given
+    enumerates = all(
+        any(isinstance(n, ast.Call) and written(n.func) == "enumerate" for n in walk(one)) for one in given
+    )
     return {first.id} if enumerates and isinstance(first, ast.Name) else set()

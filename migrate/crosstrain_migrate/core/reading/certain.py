@@ -43,7 +43,7 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target) - counters_of(loop)
+        items = names_in(loop.target) - counters_of(loop, self.script)
         if any(_is_asked(inner, items) for inner in walk(loop)):
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)

@@ -333,7 +333,7 @@ class Differing:
             self._bind(node.optional_vars, self.level(node.context_expr))
         elif isinstance(node, ast.For):
             level = OWN if node in self.loops - self._repeated else self.level(node.iter)
-            counters = counters_of(node)
+            counters = counters_of(node, self.script)
             for part in parts(node.target):
                 if written(part) not in counters:
                     self._bind(part, level)

@@ -32,7 +32,7 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
         is_dealt = is_range(node)
         if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
             continue
-        counters, counts = counters_of(loop), WholeCounts(plan, data, loop)
+        counters, counts = counters_of(loop, plan.script), WholeCounts(plan, data, loop)
         nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
         for one in nodes:
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):

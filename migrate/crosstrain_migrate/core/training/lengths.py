@@ -58,7 +58,7 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
     text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
     reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
     return any(
-        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop)
+        isinstance(one, ast.Compare) and names_in(one) & counters_of(loop, script)
         for read in reads
         for one in script.around(read)
         for loop in script.loops_around(read)
@@ -132,7 +132,7 @@ def stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
     loops = script.loops_around(read)
-    counters = {name for loop in loops for name in (*counters_of(loop), *raised_in(loop))}
+    counters = {name for loop in loops for name in (*counters_of(loop, script), *raised_in(loop))}
     counters |= {name for loop in loops for name in _counted_with(loop, counters)}
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
 

@@ -237,7 +237,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         if not isinstance(loop, ast.For):
             continue
         nodes = [node for statement in loop.body for node in walk(statement)]
-        batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop))
+        batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop, plan.script))
         rates = _decides_rate(nodes)
         _plan_rows_of_steps(plan, nodes)
         for node in nodes:

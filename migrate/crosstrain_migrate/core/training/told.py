@@ -38,7 +38,7 @@ def plan_told_steps(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
 def _told(script: Script, data: Data, loop: ast.For) -> list[ast.Name]:
     """The variables that are given to what the loop moves on: to an object of the project that it asks with its own count,
     and to a bar."""
-    counters = {*counters_of(loop), *raised_in(loop)}
+    counters = {*counters_of(loop, script), *raised_in(loop)}
     found: list[ast.expr] = []
     for call in (n for n in walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)):
         counts = any(isinstance(given, ast.Name) and given.id in counters for given in call.args)

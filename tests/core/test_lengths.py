@@ -115,15 +115,13 @@ for epoch in range(3):
 @pytest.mark.parametrize(
     ("asked", "more", "above"),
     [
-        ("i / len(loader)", "pass", ("model", "loader")),
-        ("i / len(loader)", "model = torch.nn.Sequential(model)", ("loader",)),
-        ("next(iter(loader))", "pass", ("model",)),
+        ("i / len(loader)", "pass", ["model", "loader"]),
+        ("i / len(loader)", "model = torch.nn.Sequential(model)", ["loader"]),
+        ("next(iter(loader))", "pass", ["model"]),
     ],
 )
-def test_what_is_handed_on_and_comes_back_is_prepared_above(
-    asked: str, more: str, above: tuple[str, ...]
-) -> None:
+def test_what_is_handed_on_and_comes_back_is_prepared_above(asked: str, more: str, above: list[str]) -> None:
     """A loader that is asked for its length, a model that is given back as it was."""
     first = converted(HANDED_ON.format(asked=asked, more=more)).partition("for epoch")[0]
     prepared = first.rpartition(" = accelerator.prepare(")[0].rpartition("\n")[2].split(", ")
-    assert [one for one in ("model", "loader") if one in prepared] == [*above]
+    assert [one for one in ("model", "loader") if one in prepared] == above

@@ -237,6 +237,9 @@ STOPS = "if steps >= 10:\n            goes_on = False\n            break"
         ("while epoch < 2", "pass", True),
         ("while epoch < 2", "if steps % 4 == 0:\n            print(steps)", True),
         ("for epoch in range(2)", "if steps >= 10:\n            break", True),
+        ("for epoch in range(20 // len(loader))", "pass", False),
+        ("n = len(loader)\nfor epoch in range(20 // n)", "pass", False),
+        ("n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows))", "pass", True),
     ],
 )
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
@@ -415,44 +418,9 @@ def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: st
     assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves
 
 
-BY_LENGTH = """
-class Fit:
-    def __init__(self):
-        self.loader = DataLoader(data, 8)
-        self.model = torch.nn.Linear(1, 1)
-    def run(self):
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        plan = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, {length})
-        for x, y in self.loader:
-            <self.step F.mse_loss(self.model(x), y)>
-            plan.step()
-Fit().run()
-"""
-BY_STEPS = """
-<torch>
-loader = DataLoader([], 8)
-<model>
-plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 90)
-{made}
-for epoch in range(epochs):
-    for x, y in loader:
-        <step>
-        plan.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "own"),
-    [
-        (BY_LENGTH.format(length="len(self.loader)"), True),  # of the loader that is prepared above
-        (BY_LENGTH.format(length="30"), False),
-        (BY_STEPS.format(made="epochs = 90 // len(loader)"), True),
-        (BY_STEPS.format(made="n = len(loader)\nepochs = 90 // n"), True),
-        (BY_STEPS.format(made="n = len(loader)\nepochs = 9\nprint(90 // n)"), False),
-        (BY_STEPS.format(made="epochs = 90 // len(optimizer.param_groups)"), False),
-    ],
-)
-def test_a_schedule_of_as_many_steps_as_one_process_makes_is_not_prepared(text: str, own: bool) -> None:
-    after = converted(Trap("", text).text)
-    assert (", plan = accelerator.prepare(" not in after) is own, after
-    assert "epochs" not in text or (after.index(".prepare(") < after.rindex("\nepochs =")) is own, after
+@pytest.mark.parametrize(("length", "moves"), [("len(self.loader)", False), ("30", True)])
+def test_a_schedule_of_the_length_of_a_prepared_loader_is_not_prepared(length: str, moves: bool) -> None:
+    places = {"in_step": "pass", "in_epoch": "plan.step()", "behind": "pass"}
+    made = f"run(self, epochs):\n        plan = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1, 0, {length})"
+    text = PER_EPOCH.format(**places).replace("run(self, epochs):", made)
+    assert ("plan = accelerator.prepare(" in converted(Trap("", text).text)) is moves

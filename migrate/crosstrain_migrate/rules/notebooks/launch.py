@@ -297,7 +297,8 @@ class _LaunchPlanner:
     def _held_by_read(self, work: Training) -> list[str]:
         """The trained models that later cells read through another object alone: `model = pruner.prepare()`, and below
         `pruner.report()`."""
-        read = {n for n in self.now.used_after(work.body[-1]) if not self.roles.get(n)} - self.now.imported
+        known = {HOLDER, *self.now.imported, *self.now.defined}
+        read = {n for n in self.now.used_after(work.body[-1]) if not self.roles.get(n)} - known
         made = [(name, value) for name, value in assignments(work.earlier) if isinstance(value, ast.Call)]
         here = [n for s in work.body if is_prepare(s) for n in prepared_by(s)]
         models = [n for n in dict.fromkeys([*work.ready, *here]) if self.roles.get(n) == {"module"}]

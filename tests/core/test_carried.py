@@ -48,3 +48,24 @@ def test_carried(trap: Trap) -> None:
     notes = [one for one in converted(trap.text).findings if SAYS in one.reason]
     assert len(notes) == (1 if trap.says else 0)
     assert all(len(f"{one.reason} {one.remedy}".split()) <= 25 for one in notes)
+
+
+@pytest.mark.parametrize(
+    ("loss", "below", "says"),
+    [
+        ("real - k * fake", "k += 0.1 * (real.item() - fake.item())", "`k`"),
+        ("real + net.R ** 2", "net.R.data = torch.quantile(fake.detach(), 0.9)", "`net.R`"),
+        ("real - fake @ bank.T", "bank[n] = fake.detach()", "`bank`"),
+        ("real - k * fake", "k = min(1, n / 10); mean = 0.9 * mean + fake.item()", ""),
+        ("(real - fake / k) + total", "total = 0.0; k = fake", ""),
+    ],
+)
+def test_what_a_step_makes_of_its_batches_for_later_ones(loss: str, below: str, says: str) -> None:
+    inside = (
+        f"real = model(x).mean(); fake = model(y).mean(); loss = {loss}\n        <step loss>\n        {below}"
+    )
+    script = SCRIPT[: SCRIPT.index("        loss = ")].format(before="pass", inside=inside)
+    found = [
+        one.reason for one in converted(Trap("kept", script).text).findings if "later steps" in one.reason
+    ]
+    assert [one.partition(" is ")[0] for one in found] == [says] * bool(says)

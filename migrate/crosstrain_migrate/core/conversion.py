@@ -73,6 +73,7 @@ from .training.counted_rows import plan_counted_rows
 from .training.dataset_length import plan_dataset_length
 from .training.epochs import plan_counted_epochs
 from .training.gpu_batches import plan_gpu_batches
+from .training.kept_state import note_kept_state
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
@@ -249,6 +250,7 @@ def _plan_shown(
     plan_local_passes(plan, roles, dealt)
     plan_clipping(plan, roles, accelerators)
     note_carried_state(plan, roles)
+    note_kept_state(plan, roles)
     note_seeds(plan, roles)
     plan_shown_losses(plan, roles, accelerators, dealt)
     note_running_numbers(plan, roles)

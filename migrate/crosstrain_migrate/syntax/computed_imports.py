@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from .nodes import last_name
 from .walks import walk
 
+_IMPORTS = ("import_module", "__import__")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HOLE = re.compile(r"%[-#0 +]*[\d.]*[a-zA-Z]|\{[^{}]*\}")  # in a text to be formatted
 _STARS = re.compile(r"\*+")
@@ -19,14 +20,18 @@ def computed_imports(tree: ast.Module) -> dict[ast.Call, str]:
     """For each call that imports a module by a text: the module's dotted name, with `*` for each part that is known only
     when it runs; "*" where nothing of it is known."""
     found: dict[ast.Call, str] = {}
-    for scope in (one for one in walk(tree) if isinstance(one, (ast.Module, *_FUNCTIONS))):
+    whole = walk(tree)
+    if not _calls_in(whole):
+        return found
+    for scope in (one for one in whole if isinstance(one, (ast.Module, *_FUNCTIONS))):
         nodes = walk(scope)
-        for call in (one for one in nodes if isinstance(one, ast.Call)):
-            if last_name(call.func) in ("import_module", "__import__") and call.args:
-                found[call] = _STARS.sub(
-                    "*", _pattern(call.args[0], _set_once(nodes))
-                )  # an inner scope comes last
+        for call in _calls_in(nodes):  # an inner scope comes last
+            found[call] = _STARS.sub("*", _pattern(call.args[0], _set_once(nodes)))
     return found
+
+
+def _calls_in(nodes: list[ast.AST]) -> list[ast.Call]:
+    return [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _IMPORTS and n.args]
 
 
 def named_by_options(tree: ast.Module) -> set[str]:

@@ -12,7 +12,7 @@ import json
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -53,6 +53,15 @@ class Region(ast.Module):
     path: str
     lineno: int
     roots: tuple[str, ...]
+
+    @cached_property
+    def taken(self) -> dict[str, list[tuple[ast.ImportFrom, str]]]:
+        """Where its top level imports a name from, and as what it is known there."""
+        found: dict[str, list[tuple[ast.ImportFrom, str]]] = {}
+        for node in (one for one in self.body if isinstance(one, ast.ImportFrom)):
+            for alias in node.names:
+                found.setdefault(alias.asname or alias.name, []).append((node, alias.name))
+        return found
 
 
 def link(
@@ -115,7 +124,8 @@ def parse(text: str) -> ast.Module:
 
 
 def _region(tree: ast.Module, part: Part) -> Region:
-    body = [s for s in tree.body if part.first <= s.lineno < part.last]
+    last = part.last
+    body = [s for s in tree.body if part.first <= s.lineno < last]
     region = Region(body=body, type_ignores=[])
     region.path, region.lineno, region.roots = part.path, part.first, part.roots
     return region

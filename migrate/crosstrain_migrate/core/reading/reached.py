@@ -303,10 +303,9 @@ def _held_by(script: Definitions, module: ast.Module, name: str, depth: int) -> 
     found = [d for d in script.defined.get(name, ()) if script.parent(d) is module]
     if found or depth > 4 or not isinstance(module, Region):
         return found
-    for node in (one for one in module.body if isinstance(one, ast.ImportFrom)):
-        if (own := next((a.name for a in node.names if (a.asname or a.name) == name), None)) is not None:
-            source = script.links.region(script.links.find(module, node.level, node.module or ""))
-            found += _held_by(script, source, own, depth + 1) if source is not None else []
+    for node, own in module.taken.get(name, ()):
+        source = script.links.region(script.links.find(module, node.level, node.module or ""))
+        found += _held_by(script, source, own, depth + 1) if source is not None else []
     return found
 
 

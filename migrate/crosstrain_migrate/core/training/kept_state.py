@@ -1,0 +1,76 @@
+"""CT602: a number that a step makes of its own batches, and that later steps train with.
+
+The weight that a BEGAN moves by its losses, the radius of a Deep SVDD: no gradient makes it, so that nothing averages it, and
+each process trains with its own. One note says so: whether its mean is what the author means, the code does not tell.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.roles import Backward, Roles
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.walks import walk
+
+RULE = "CT602"
+REMEDY = 'take its mean where it is made: `accelerator.reduce(x, "mean")`'
+# What a value passes that takes no part in the gradient.
+_WITHOUT_GRADIENT = frozenset({"item", "detach", "numpy", "data", "tolist"})
+
+
+def note_kept_state(plan: Plan, roles: Roles) -> None:
+    for backward in roles.backwards:
+        for text, statement in _kept(plan.script, backward):
+            reason = f"`{text}` is made of one process's batches, and later steps train with it"
+            plan.note(RULE, statement, reason, REMEDY)
+
+
+def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:
+    """What is read on the way to a loss above the place where the same loop, or the same method of a step, binds it."""
+    loops = script.loops_around(backward.call)
+    nodes = [n for s in (loops[0] if loops else backward.frame).body for n in walk(s)]
+    assigned = [n for n in nodes if isinstance(n, ast.Assign | ast.AugAssign)]
+    made = {name for one in assigned if isinstance(one, ast.Assign) for name in _bound(one)}
+    ways = _on_the_way(assigned, backward.call)
+    found: list[tuple[str, ast.stmt]] = []
+    for one in assigned:
+        for text in _bound(one) if _has_no_gradient(one) and _names(one.value) & made - _bound(one) else ():
+            named = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and written(n) == text]
+            first = min([place_of(one), *(place_of(n) for n in named if isinstance(n.ctx, ast.Store))])
+            reads = [n for n in named if place_of(n) < first and not ways.isdisjoint(script.around(n))]
+            if reads and (loops or text.startswith("self.")):
+                found.append((text, one))
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The variables and attributes that a piece of code mentions."""
+    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def _bound(statement: ast.Assign | ast.AugAssign) -> set[str]:
+    """The variables and attributes that are bound, also by their `.data` or by a part: `R` of `R.data`, `bank` of `bank[i]`."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    found: set[str] = set()
+    for target in (one for each in targets for one in (each.elts if isinstance(each, ast.Tuple) else [each])):
+        while isinstance(target, ast.Subscript) or (
+            isinstance(target, ast.Attribute) and target.attr == "data"
+        ):
+            target = target.value
+        found.add(written(target))
+    return found
+
+
+def _has_no_gradient(statement: ast.Assign | ast.AugAssign) -> bool:
+    return any(isinstance(n, ast.Attribute) and n.attr in _WITHOUT_GRADIENT for n in walk(statement))
+
+
+def _on_the_way(assigned: list[ast.Assign | ast.AugAssign], backward: ast.Call) -> set[ast.AST]:
+    """The backward pass and the statements that bind what it, or one of them, reads."""
+    found: list[ast.AST] = [backward]
+    for one in found:  # grows meanwhile
+        read = _names(one)
+        found += [other for other in assigned if other not in found and read & _bound(other)]
+    return set(found)

@@ -6,7 +6,7 @@ import ast
 import builtins
 from typing import TYPE_CHECKING
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
@@ -35,7 +35,9 @@ def may_act(script: Definitions, calls: list[ast.Call]) -> bool:
 
 
 def _is_of_library(script: Definitions, call: ast.Call) -> bool:
-    """Whether a call is a builtin's, or of a module that is none of the project's."""
+    """Whether a call is a builtin's, or of a module that is none of the project's and runs nothing of it, `unittest.main()`."""
+    if last_name(call.func) in ("main", "run"):
+        return False
     if not script.is_imported(call.func):
         return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
     module, parts = script.module(call), script.dotted(call.func).split(".")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
-if TYPE_CHECKING:
-    from .reached import Definitions
+from .definitions import Definitions
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

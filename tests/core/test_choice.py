@@ -31,6 +31,9 @@ else:
     print("no CUDA")"""
 
 
+PLACED = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+
+
 def accelerator_of(choice: str, inside: str = "pass") -> str:
     after = converted(TRAINING.format(choice=choice, inside=inside))
     return next(line.strip() for line in after.splitlines() if line.strip().startswith("accelerator = "))
@@ -70,11 +73,51 @@ def accelerator_of(choice: str, inside: str = "pass") -> str:
             "cpu=not args.cuda",
         ),
         ('if args.cuda:\n    device = torch.device("cuda")', ""),
+        # What is moved besides is no choice for the training.
+        (f'{PLACED}ema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda")', ""),
+        (f"{PLACED}clock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda()", ""),
+        (f"{PLACED}net = torch.nn.Linear(4, 2)\nif args.all:\n    net.cuda()\nelse:\n    net.to(device)", ""),
+        # What a flag says above the choice counts, unless that is made again and again.
+        (f"{PLACED.replace('if t', 'if not args.no_cuda and t')}args = more(args)", "cpu=args.no_cuda"),
+        (
+            'args.device = torch.device("cuda") if args.device is None else torch.device(args.device)',
+            "device=args.device",
+        ),
+        ('for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False', ""),
     ],
 )
 def test_a_choice(choice: str, made: str) -> None:
     """What the usual spellings mean is asked in test_choice_run."""
     assert accelerator_of(choice) == f"accelerator = Accelerator({made})"
+
+
+HOST = 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())'
+LOADED = 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))'
+
+
+@pytest.mark.parametrize(
+    ("choice", "inside", "made"),
+    [
+        # Where something is already.
+        ("", "y = y.to(x.device)", ""),
+        ("", "device = x.device\n    print(x.shape)\n    y = y.to(device)", ""),
+        ("", "device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device)", ""),
+        ("", "x = x.to(torch.float32)", ""),
+        ("", "kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind)", ""),
+        # What takes results back to the CPU is no choice.
+        (HOST, 'x = x.to(settings["device"])\n    shown = x.detach().to(HOST)', ""),
+        (HOST, "x = x.to(settings.device)\n    shown = x.detach().to(HOST)", ""),
+        (HOST, "x = x.to(HOST)\n    shown = x.to(torch.float64)", "device=HOST"),
+        # The CPU of a file's tensors is not where data waits.
+        (
+            f"net = torch.nn.Linear(4, 2)\n{LOADED}\nif args.cuda:\n    net = net.cuda()",
+            "if args.cuda:\n        x = x.cuda()",
+            "cpu=not args.cuda",
+        ),
+    ],
+)
+def test_a_choice_by_what_is_done_with_a_batch(choice: str, inside: str, made: str) -> None:
+    assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
 
 
 @pytest.mark.parametrize(
@@ -172,42 +215,14 @@ def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str
 
 @pytest.mark.parametrize(
     "other",
-    [
-        'ema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda")',
-        "clock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda()",
-        "wrapped = torch.nn.Linear(4, 2)\nif args.multi_gpu:\n    wrapped = wrapped.cuda()\nelse:\n    wrapped = wrapped.to(device)",
-    ],
-    ids=["one more model", "a tensor", "both arms move"],
-)
-def test_what_is_moved_besides_is_no_choice_for_the_training(other: str) -> None:
-    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
-    assert accelerator_of(choice) == "accelerator = Accelerator()"
-
-
-@pytest.mark.parametrize(
-    "other",
     ['cache = "cuda" if args.cache else "cpu"', 'state = torch.load("a.pt", "cuda" if args.fast else "cpu")'],
     ids=["a second device", "where a file is loaded"],
 )
 def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -> None:
-    choice = f'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n{other}'
+    choice = f"{PLACED}{other}"
     assert accelerator_of(choice) == "accelerator = Accelerator()"
     said = notes(TRAINING.format(choice=choice, inside="pass"), "CT105")
     assert [one.reason for one in said] == ["the script's own choice of the CPU is not kept"]
-
-
-@pytest.mark.parametrize(
-    "follows",
-    [
-        "y = y.to(x.device)",
-        "device = x.device\n    print(x.shape)\n    y = y.to(device)",
-        "device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device)",
-        "x = x.to(torch.float32)",
-        "kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind)",
-    ],
-)
-def test_where_something_is_already_is_no_choice(follows: str) -> None:
-    assert accelerator_of("", follows) == "accelerator = Accelerator()"
 
 
 def test_a_device_from_elsewhere_is_asked() -> None:
@@ -231,21 +246,33 @@ for epoch in range(3):
 """
 
 
-def test_a_training_without_a_loader_that_names_no_device_stays_on_the_cpu() -> None:
-    """Nothing moves what it computes with: a prepared model on a GPU would be alone there."""
-    assert "accelerator = Accelerator(cpu=True)\n" in converted(FULL_BATCH.format(choice=""))
+@pytest.mark.parametrize(
+    ("choice", "made"),
+    [
+        (
+            "",
+            "cpu=True",
+        ),  # nothing moves what it computes with: a prepared model on a GPU would be alone there
+        ('device = "cuda" if torch.cuda.is_available() else "cpu"', ""),
+        ('torch.set_default_device("cuda")', ""),
+        ("move = library.to_gpu", ""),
+    ],
+)
+def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, made: str) -> None:
+    assert f"accelerator = Accelerator({made})\n" in converted(FULL_BATCH.format(choice=choice))
 
 
 @pytest.mark.parametrize(
-    "choice",
+    ("code", "made"),
     [
-        'device = "cuda" if torch.cuda.is_available() else "cpu"',
-        'torch.set_default_device("cuda")',
-        "move = library.to_gpu",
+        ("    if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x", "cpu=True"),
+        ("    if device is None:\n        device = torch.device('cuda')\n    return x.to(device)", ""),
     ],
 )
-def test_a_training_without_a_loader_that_names_a_device_goes_there(choice: str) -> None:
-    assert "accelerator = Accelerator()\n" in converted(FULL_BATCH.format(choice=choice))
+def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
+    text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
+    convert(write(tmp_path, train=text, own=f"def square(x, device=None):\n{code}\n"), "train")
+    assert f"accelerator = Accelerator({made})\n" in (tmp_path / "train.py").read_text()
 
 
 def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
@@ -254,13 +281,6 @@ def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
     after = converted(text.replace("for epoch in range(3):\n", cut))
     assert "accelerator = Accelerator(cpu=True)\n" in after
     assert "for start in accelerator.prepare(range(0, 8, 2)):" in after
-
-
-def test_the_cpu_of_a_file_s_tensors_is_not_where_data_waits() -> None:
-    loaded = 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))'
-    choice = f"net = torch.nn.Linear(4, 2)\n{loaded}\nif args.cuda:\n    net = net.cuda()"
-    inside = "if args.cuda:\n        x = x.cuda()"
-    assert accelerator_of(choice, inside) == "accelerator = Accelerator(cpu=not args.cuda)"
 
 
 def test_a_model_that_is_moved_under_another_name_chooses_the_device() -> None:
@@ -284,38 +304,6 @@ elif {test}:
 else:
     device = torch.device("cpu")"""
     assert accelerator_of(choice, "x = x.to(device)") == f"accelerator = Accelerator({made})"
-
-
-@pytest.mark.parametrize(
-    ("choice", "made"),
-    [
-        (
-            'device = "cuda" if not args.no_cuda and torch.cuda.is_available() else "cpu"\nargs = more(args)',
-            "cpu=args.no_cuda",
-        ),
-        (
-            'args.device = torch.device("cuda") if args.device is None else torch.device(args.device)',
-            "device=args.device",
-        ),
-        ('for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False', ""),
-    ],
-)
-def test_a_flag_that_is_bound_again_when_the_choice_is_made(choice: str, made: str) -> None:
-    """What it says above the choice counts, unless that is made again and again."""
-    assert accelerator_of(choice) == f"accelerator = Accelerator({made})"
-
-
-@pytest.mark.parametrize(
-    ("inside", "made"),
-    [
-        ('x = x.to(settings["device"])\n    shown = x.detach().to(HOST)', ""),
-        ("x = x.to(settings.device)\n    shown = x.detach().to(HOST)", ""),
-        ("x = x.to(HOST)\n    shown = x.to(torch.float64)", "device=HOST"),
-    ],
-)
-def test_what_takes_results_back_to_the_cpu_is_no_choice(inside: str, made: str) -> None:
-    choice = 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())'
-    assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
 
 
 NAMED = """<torch>
@@ -400,6 +388,8 @@ LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
         ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
         ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
         ("pass", "x = x.type(torch.FloatTensor)", "pass", "Accelerator(cpu=True)"),  # the CPU's
+        ("pass", "pass", "print([model(one) for one in rows])", "Accelerator(cpu=True)"),
+        ("pass", "print([model(x) for turn in range(2)])", "pass", "Accelerator()"),
         ("pass", "x = x.type(torch.float)", "x = rows.type(torch.FloatTensor)", "Accelerator()"),
     ],
 )

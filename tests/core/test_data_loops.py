@@ -177,6 +177,22 @@ for x, y in loader:
     train_on(x, y)
 -> for i in range(0, len(x), 2):
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+== parts of a step, cut by the number of the step too
+for i in range(len(rows) // 8):
+    optimizer.zero_grad()
+    for j in range(2):
+        at = (i * 2 + j) * 4
+        F.mse_loss(model(rows[at : at + 4]), targets[at : at + 4]).backward()
+    optimizer.step()
+-> for i in accelerator.prepare(range(len(rows) // 8)):
+-> for j in range(2):
+== steps of a part, cut by the number of the part too
+for i in range(2):
+    for j in range(4):
+        at = (i * 4 + j) * 4
+        learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+-> for i in range(2):
+-> for j in accelerator.prepare(range(4)):
 == a list of models
 models = [nn.Linear(1, 1) for _ in range(3)]
 optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in models]

@@ -123,12 +123,6 @@ for epoch in range(2):
     for x, y in corpus.train_iter:
         learn(model, optimizer, x, y)
 """
-SLICES = """
-for epoch in range(2):
-    for at in range(0, len(rows), 4):
-        x, y = rows[at : at + 4], targets[at : at + 4]
-        learn(model, optimizer, x, y)
-"""
 BOUNDS = """
 import random
 
@@ -175,12 +169,6 @@ TRAPS = [
         absent=("prepare(pairs", "prepare(packs"),
     ),
     trap("another library's iterator", LIBRARY, "for x, y in accelerator.prepare(corpus.train_iter):"),
-    trap(
-        "slices of a range, and epochs",
-        SLICES,
-        "for epoch in range(2):",
-        "for at in accelerator.prepare(range(0, len(rows), 4)):",
-    ),
     trap("slices between bounds", BOUNDS, "for number in accelerator.prepare(range(len(rows) // 4)):"),
 ]
 UNQUEUED = [

@@ -254,9 +254,7 @@ TRAINS_ON_CUT = """
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for x in DataLoader(rows, batch_size=2):
-        optimizer.zero_grad()
-        net(x).mean().backward()
-        optimizer.step()
+        <step net(x).mean()>
     result = float(len(rows))
 """
 

@@ -34,8 +34,7 @@ def main(settings):
             shutil.rmtree("out")
     os.makedirs("out")
     found = os.path.isdir("out")
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    <model nn.Linear(4, 1)>
     for (x,) in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2):
         <step loss = model(x).pow(2).mean()>
     torch.save(model.state_dict(), str(settings.folder / "model.pt"))
@@ -209,8 +208,7 @@ def test_a_path_that_is_only_read_is_found_by_each_process() -> None:
 UNPACKS = """
 import os, pickle, shutil, tempfile, zipfile
 from pathlib import Path
-import torch
-from torch import nn
+<torch>
 class Rows:
     def path_of_rows(self):
         return Path("kept") / "rows.pkl"
@@ -277,8 +275,7 @@ def mkdir(path):
 
 FRESH = """
 import argparse, json, os, shutil
-import torch
-from torch import nn
+<torch>
 import tools
 class Net(nn.Module):
     def __init__(self):
@@ -304,8 +301,7 @@ def prepared():
     return args
 def main():
     args = prepared()
-    model = Net().to(args.device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model Net().to(args.device)>
     for x in torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2):
         <step loss = model(x.to(args.device)).pow(2).mean()>
     torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))

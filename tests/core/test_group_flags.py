@@ -32,9 +32,7 @@ def main():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for (x,) in loader:
             loss = model(x).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            <step loss>
 
 
 main()

@@ -76,6 +76,7 @@ def imsave(path, rows):
 == a command
 * os.system("cp a.py b.py")
 os.system("mkdir out")
+subprocess.run([sys.executable, "-m", "pip", "install", name])
 free = subprocess.check_output(["df"])
 == a helper that fills a file which no second process can open, and draws: all draw on as it does
 import h5py

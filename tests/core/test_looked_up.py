@@ -14,8 +14,7 @@ torch.manual_seed(0)
 x = torch.arange(14.0).view(7, 2)
 labels = torch.arange(7.0).view(7, 1)
 loader = DataLoader(TensorDataset(x), batch_size=1)
-model = nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+<model nn.Linear(2, 1)>
 for epoch in range(2):
     for i, batch in enumerate(loader):
         target = labels[i]

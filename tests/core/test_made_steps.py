@@ -9,8 +9,7 @@ from .projects import convert, train, write
 from .support import Trap, check
 
 STEPS = """
-import torch
-from torch import nn
+<torch>
 from torch.utils.data import DataLoader
 def make_step(train, learn=None):
     def step(state, batch):

@@ -66,8 +66,7 @@ FINDER = """
         return importlib.import_module(path).Trainer
 """
 TRAINER = """
-    import torch
-    from torch.utils.data import DataLoader
+    <torch>
 
     class Trainer:
         def __init__(self):
@@ -77,9 +76,7 @@ TRAINER = """
 
         def fit(self):
             for batch in self.loader:
-                self.optimizer.zero_grad()
-                self.model(batch).mean().backward()
-                self.optimizer.step()
+                <self.step self.model(batch).mean()>
 """
 FINDS = """
     import sys

@@ -73,13 +73,10 @@ class Lines(Dataset):
     def __getitem__(self, index):
         {item}
 
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0001)
+<model torch.nn.Linear(1, 1)>
 result = []
 for x in DataLoader(Lines(), batch_size=2):
-    optimizer.zero_grad()
-    model(x).mean().backward()
-    optimizer.step()
+    <step model(x).mean()>
     result += x.flatten().tolist()
 """
 NEXT_LINE = "return torch.tensor([float(self.file.readline())])"

@@ -31,8 +31,7 @@ def train(rows, with_memory):
         model = Reader()
     else:
         model = Whole()
-    model = model.cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model model.cuda()>
     for x, y in DataLoader(rows, 8):
         <step nn.functional.mse_loss(model(x.cuda()), y.cuda())>
     return model

@@ -49,8 +49,7 @@ class Net(torch.nn.Module):
             x = x + torch.randn(2).cuda()
         return x
 
-model = Net().cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model Net().cuda()>
 for x in DataLoader(torch.randn(8, 2), batch_size=2):
     <step model(x.cuda()).mean()>
 """

@@ -86,7 +86,8 @@ def test_the_launchers_processes_take_the_other_branch(tmp_path: Path) -> None:
             "args.local_rank > 3",
             '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))',
         ),
-        ('"--device_number", type=int, default=0', "args.device_number > 3", "default=0"),
+        ('"--at", "--local-rank", type=int', "args.at > 3", 'default=int(os.environ.get("LOCAL_RANK", 0))'),
+        ('"--device_number", "-r", type=int, default=0', "args.device_number > 3", "default=0"),
     ],
 )
 def test_an_option_of_another_launcher(option: str, use: str, becomes: str) -> None:

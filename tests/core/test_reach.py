@@ -146,6 +146,16 @@ def test_a_text_names_a_function_of_a_file_asked_for_names(more: str, is_left: b
     assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
 
 
+@pytest.mark.parametrize(("marked", "inside"), [("pyproject.toml", True), ("README.md", False)])
+def test_what_is_installed_from_src_is_the_project_s(marked: str, inside: bool, tmp_path: Path) -> None:
+    (tmp_path / marked).touch()
+    for folder in ("scripts", "src/own"):
+        (tmp_path / folder).mkdir(parents=True)
+    write(tmp_path / "src" / "own", training=BESIDE)
+    convert(write(tmp_path / "scripts", entry="import own.training\nown.training.train(None)\n"), "entry")
+    assert ("crosstrain" in (tmp_path / "src" / "own" / "training.py").read_text()) is inside
+
+
 def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")

@@ -21,8 +21,7 @@ class Falling:
 
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+<model torch.nn.Linear(1, 1)>
 {made}
 for epoch in range(3):
     for x, in loader:
@@ -99,8 +98,7 @@ LATE = """
 
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+<model torch.nn.Linear(1, 1)>
 {made}
 
 def one_epoch():

@@ -169,9 +169,7 @@ class Learner:
         self.model.train()
         for x, in loader:
             loss = self.model(x).pow(2).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            <self.step loss>
 """
 LEARNS = """
 <torch>
@@ -222,17 +220,35 @@ GIVEN_DEVICE = {
 
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         model = torch.nn.Linear(4, 2).to(device)
-        Trainer({given}).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
+        def made(device):
+            return Trainer({given})
+
+        made(device).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
         result = model.weight.tolist()
         """,
 }
 
 
-@pytest.mark.parametrize(("given", "stays"), [("1, device", True), ("1, device=device", True), ("1", False)])
-def test_a_class_of_another_file_keeps_the_device_it_got(given: str, stays: bool, tmp_path: Path) -> None:
+GOT = "self.device = torch.device(device)"
+IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'cuda'"
+
+
+@pytest.mark.parametrize(
+    ("given", "got", "stays"),
+    [
+        ("1, device", GOT, True),
+        ("1, device=device", IF_GIVEN, True),
+        ("1, device", f"device = 'cuda'\n{' ' * 16}{GOT}", False),
+        ("*[1, (lambda where: where)(device)]", GOT, False),
+        ("1", GOT, False),
+    ],
+)
+def test_a_class_of_another_file_keeps_the_device_it_got(
+    given: str, got: str, stays: bool, tmp_path: Path
+) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
-    files = GIVEN_DEVICE | {"train": GIVEN_DEVICE["train"].format(given=given)}
-    convert(write(tmp_path, **files), "train")
+    trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
+    convert(write(tmp_path, trainer=trainer, train=script), "train")
     after = (tmp_path / "trainer.py").read_text()
     assert ("self.device = torch.device(device)" in after) is stays
 
@@ -262,8 +278,7 @@ def main():
     start()
     rows = TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8.0).view(8, 1))
     loader = DataLoader(rows, batch_size=2, sampler=DistributedSampler(rows))
-    model = DistributedDataParallel(torch.nn.Linear(1, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    <model DistributedDataParallel(torch.nn.Linear(1, 1))>
     for x, y in loader:
         <step>
     return number(), len(loader)
@@ -292,8 +307,7 @@ GUARDED = """
 <torch>
 
 def learn(rows):
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    <model torch.nn.Linear(1, 1)>
     for x, in DataLoader(TensorDataset(rows), batch_size=2):
         loss = torch.nn.functional.mse_loss(model(x), x)
         <step loss>

@@ -10,8 +10,7 @@ import random
 
 rows = torch.arange(32.0).reshape(16, 2)
 loader = DataLoader(TensorDataset(rows, rows[:, :1]), batch_size=4)
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+<model torch.nn.Linear(2, 1)>
 skipped = 0
 for x, y in loader:
     optimizer.zero_grad()

@@ -6,8 +6,7 @@ from .converting import converted, notes
 
 ADAPTS = """
 import argparse
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def label(loader, model):
     with torch.no_grad():
@@ -68,8 +67,7 @@ def test_a_step_that_a_process_leaves_out_in_a_while_loop_is_left_out_by_all() -
 
 
 TRAINER = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 class Trainer:
     def __init__(self, model):
@@ -127,22 +125,17 @@ def test_what_a_step_returns_or_keeps_is_one_process_s_own(
 
 
 STEPS = """
-import torch
-from torch.utils.data import DataLoader
+<torch>
 
 def step(x):
-    optimizer.zero_grad()
-    loss = model(x).mean()
-    loss.backward()
-    optimizer.step()
+    <step loss = model(x).mean()>
     return {returned}
 
 def over(x):
     last = step(x)
     return last
 
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(2, 1)>
 for epoch in range(2):
     total = 0.0
     for i, x in enumerate(DataLoader(torch.rand(8, 2), 2)):

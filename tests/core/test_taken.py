@@ -12,8 +12,7 @@ TAKEN = """
 
 rows = torch.arange(18.0).view(18, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2{how})
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+<model torch.nn.Linear(1, 1)>
 number, result = {number}, 0
 for epoch in range(2):
     batches = iter(loader)
@@ -56,8 +55,7 @@ TWO_TAKEN = """
 
 labelled = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
 others = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+<model torch.nn.Linear(1, 1)>
 
 def train(first, second):
     steps, every = 0, 4
@@ -95,8 +93,7 @@ first = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
 second = DataLoader(TensorDataset(torch.arange(12.0).view(12, 1)), batch_size=2)
 steps = len(first)
 turns = len(second)
-model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+<model torch.nn.Linear(1, 1)>
 
 def train():
     end, done = steps, 0

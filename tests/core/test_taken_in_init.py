@@ -56,8 +56,7 @@ def test_what_another_method_binds_too_is_prepared_there_as_well() -> None:
 
 
 FILLED = """
-import torch
-from torch import nn
+<torch>
 from torch.utils.data import DataLoader
 class Endless:
     def __init__(self, loader):

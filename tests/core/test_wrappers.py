@@ -124,9 +124,7 @@ def main():
     weights = [weight for net in nets.values() for weight in net.parameters()]
     optimizer = torch.optim.SGD(weights, lr=0.1)
     for x in DataLoader(torch.ones(8, 4), 2):
-        optimizer.zero_grad()
-        nets["b"](nets["a"](x)).mean().backward()
-        optimizer.step()
+        <step nets["b"](nets["a"](x)).mean()>
     global result
     result = [weight.tolist() for weight in weights]
 

@@ -15,9 +15,7 @@ from tests.support.ranks import run_ranks
 from .cases import Case, cases
 
 SAVES = re.compile(r"torch\.save|open\(|savefig|to_csv|np\.save")
-SAVING = [
-    c for c in cases() if c.expect == "converted" and SAVES.search(c.before.read_text("utf-8"))
-]
+SAVING = [c for c in cases() if c.expect == "converted" and SAVES.search(c.before.read_text("utf-8"))]
 TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 # A dictionary that is resumed, files of DDP, a state alone.
 SHORT = ("resume", "ddp_spawn", "mnist_functions")
@@ -26,9 +24,7 @@ SHARED = '{"split_batches": true, "even_batches": "weighted"}'
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def run(
-    script: str, folder: str, arguments: tuple[str, ...], launched: bool, config: str = ""
-) -> list[str]:
+def run(script: str, folder: str, arguments: tuple[str, ...], launched: bool, config: str = "") -> list[str]:
     """Runs a script as `python script` would, in `folder`; the files in it that this process wrote."""
     os.environ["CROSSTRAIN_CONFIG"] = config or "{}"
     written: list[str] = []

@@ -33,8 +33,7 @@ def made():
 if __name__ == "__main__":
     fresh = debug_launcher(train, made(), 2)
     model, optimizer, loader = made()
-    start = model.state_dict()
-    start = {name: value.clone() for name, value in start.items()}
+    start = {name: value.clone() for name, value in model.state_dict().items()}
     alone = notebook_launcher(train, (model, optimizer, loader), 1)
     model.load_state_dict(start)
     again = debug_launcher(train, (model, optimizer, loader), 2)

@@ -84,6 +84,13 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
             ]
         },
     ),
+    "weights that a function is given come back": (
+        START
+        + "# %%\ndef fit(net, lr):\n    optimizer = torch.optim.SGD(net.parameters(), lr=lr)\n"
+        + BARE.replace("\n", "\n    ").replace("model", "net").join(["    ", "\n"])
+        + "# %%\nmodel, other = nn.Linear(8, 3), nn.Linear(8, 3)\n# %%\nfit(model, 0.1)\n# %%\nprint(model, other)\n",
+        {7: ["    return accelerator.get_state_dict(model)\n", "\nmodel.load_state_dict(model_state)"]},
+    ),
     "numbers come back": (
         START + MODEL + f"# %%\nbest = 9.0\nsteps = 0\n{BARE}"
         "    steps += 1\n    best = min(best, loss.item())\n# %%\nprint(best, steps)\n",

@@ -135,6 +135,13 @@ def test_prepared_objects_stay_what_they_were() -> None:
     assert "step" not in scheduler.state_dict()
 
 
+def test_a_model_is_not_moved_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Linear, "_apply", None)
+    assert Accelerator(cpu=True).prepare(nn.Linear(2, 2)).weight.device.type == "cpu"
+    with pytest.raises(TypeError):
+        Accelerator(cpu=True).prepare(nn.Linear(2, 2, device="meta"))
+
+
 def test_a_prepared_model_is_saved_as_the_class_it_is(tmp_path: Path) -> None:
     """A whole model in a file is what the script itself would have written: torch.load needs to trust its class alone."""
     net = Accelerator(cpu=True, mixed_precision="bf16").prepare(nn.Linear(2, 2))

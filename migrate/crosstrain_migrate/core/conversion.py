@@ -34,7 +34,6 @@ from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
-from .placing.asked import is_made_on_cpu
 from .placing.beside import plan_beside
 from .placing.choice import device_choice, lifted
 from .placing.devices import Devices
@@ -45,7 +44,7 @@ from .placing.lost import NOT_KEPT
 from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.on_the_way import frames_to_training
 from .placing.only_with_cuda import note_moves_with_cuda
-from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors
+from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors, is_made_on_cpu
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
 from .plan import CORE, Plan

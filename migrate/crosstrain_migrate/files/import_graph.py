@@ -26,6 +26,7 @@ Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names aske
 # is one project with the folders in it that have requirements of their own.
 _REPOSITORIES = (".git", ".hg")
 _INSTALLED = ("pyproject.toml", "setup.py")
+_SOURCE = "src"
 _TOPS = (*_REPOSITORIES, "setup.cfg", "requirements.txt", "environment.yml")
 # The same where there is none of these, as in an archive of a repository; folders inside one have their README as well.
 _LICENSES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
@@ -297,7 +298,11 @@ def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     package = 0
     while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
         package += 1
-    return tuple(folders[: max(top, package) + 1])
+    found = folders[: max(top, package) + 1]
+    last = str(found[-1])
+    source = found[-1] / _SOURCE  # what is installed lies in it, and scripts lie beside it
+    is_beside = source not in found and any(disk.exists(_join(last, sign)) for sign in _INSTALLED)
+    return (*found, source) if is_beside and disk.is_folder(str(source)) else tuple(found)
 
 
 def _marked(folders: Sequence[str], signs: Sequence[str], disk: Disk) -> Iterator[int]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
@@ -329,7 +329,9 @@ class TorchComm:
         return None if self.device == host() else Placer(self.device, non_blocking)
 
     def move(self, model: nn.Module) -> None:
-        model.to(self.device)
+        tensors = chain(model.parameters(), model.buffers())
+        if self.device != host() or any(one.device != self.device for one in tensors):
+            model.to(self.device)  # where nothing moves, a model that cannot be asked for it is not asked
 
     def shard(self, params: Iterable[nn.Parameter]) -> None:
         pass  # processes shard through `fully_shard`

@@ -64,7 +64,7 @@ _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 # A folder may be made by all; what is installed, all need.
-_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|python -m pip|clear|cls|nvidia-smi|export|ulimit)\b")
+_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
 _FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
 FETCHES = (
     *(

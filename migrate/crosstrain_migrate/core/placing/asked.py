@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
@@ -21,7 +20,6 @@ from .options import Option, Options
 from .origins import of_class, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
-_OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
 
 
@@ -60,14 +58,6 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
         depth > 0
         and bool(sources)
         and all(one is not None and _is_device(script, home, one, depth - 1) for home, one in sources)
-    )
-
-
-def is_made_on_cpu(script: Script) -> bool:
-    """Whether no code names a device: what the training computes with stays where it is made."""
-    statements = (one for module in script.modules for one in module.body)
-    return _OF_DEVICES.search(script.text) is None or not any(
-        _OF_DEVICES.search(ast.unparse(one)) for one in statements
     )
 
 

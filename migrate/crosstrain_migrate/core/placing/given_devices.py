@@ -21,7 +21,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
     name = given.id
-    if script.is_entry(call) or name not in script.parameters(frame) or script.stores(frame, name):
+    stores = [one for one in script.stores(frame, name) if not _excludes(script, one, call)]
+    if script.is_entry(call) or name not in script.parameters(frame) or stores:
         return False
     made = [one for one in script.calls if _is_made(script, one, cls, 0)] if frame.name == "__init__" else []
     values = [(one, script.argument_for(one, frame, name)) for one in made]
@@ -39,6 +40,21 @@ def _text(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
+def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:
+    """Whether one arm of a branch binds the name and the other has the call: `if device: ... else: device = "cpu"`."""
+    around = (one for one in script.around(call) if isinstance(one, ast.If))
+    arms = ((one.body, one.orelse) for one in around)
+    inside = [
+        [any(script.table.is_inside(n, s) for s in arm) for arm in pair]
+        for pair in arms
+        for n in (store, call)
+    ]
+    return any(
+        of_store != of_call and any(of_store)
+        for of_store, of_call in zip(inside[::2], inside[1::2], strict=True)
+    )
+
+
 def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:
     """Whether a call makes an object of a class, or of one that takes over its `__init__`."""
     found = script.classes(script.last(call.func))
@@ -50,11 +66,16 @@ def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> b
     return cls in found
 
 
-def _is_device(script: Script, call: ast.Call, given: ast.expr | None) -> bool:
-    """Whether a call gives a variable that holds a device which the script chooses."""
+def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: int = 3) -> bool:
+    """Whether a call gives a variable that holds a device which the script chooses, or a function that it calls is given."""
     if not isinstance(given, ast.Name):
         return False
-    values = script.values(script.frame(call), given.id)
+    frame = script.frame(call)
+    values = script.values(frame, given.id)
+    if depth and not values and is_function_frame(frame) and given.id in script.parameters(frame):
+        calls = script.callers(frame)
+        passed = [(one, script.argument_for(one, frame, given.id)) for one in calls]
+        return bool(calls) and all(_is_device(script, one, value, depth - 1) for one, value in passed)
     return bool(values) and all(
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values

@@ -34,8 +34,9 @@ class Option:
 
     @property
     def is_local_rank(self) -> bool:
-        """Whether the launcher gives the value: the process's number on its machine."""
-        return _LOCAL_RANK.search(self.name) is not None
+        """Whether the launcher gives the value, by one of its names: the process's number on its machine."""
+        names = [self.name, *(text.replace("-", "_") for text in _texts(self.call))]
+        return any(map(_LOCAL_RANK.search, names))
 
     @property
     def is_number(self) -> bool:
@@ -117,9 +118,13 @@ def _spawned_with(call: ast.Call, parameters: list[str], name: str) -> ast.expr 
     return given.elts[index]
 
 
+def _texts(call: ast.Call) -> list[str]:
+    return [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+
+
 def _option(script: Script, call: ast.Call) -> Option | None:
     called = last_name(call.func)
-    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    texts = _texts(call)
     default = next((k.value for k in call.keywords if k.arg == "default"), None)
     if called.startswith(_DEFINES_FLAG) and texts:
         given = call.args[1] if len(call.args) > 1 else default

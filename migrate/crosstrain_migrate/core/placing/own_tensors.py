@@ -6,21 +6,51 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, is_method
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_method, names_in, root_of
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, written
+from crosstrain_migrate.syntax.scopes import suites
 from crosstrain_migrate.syntax.walks import walk
 
 from .made_tensors import makes_tensor
 
 _CPU_TYPE = re.compile(r"torch\.\w*Tensor")
+_OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
+_CHOOSES = re.compile(
+    r"\.cuda\(|torch\.cuda\.\w*Tensor|['\"](cuda|mps|xla|xpu)\b|default_device|accelerat", re.I
+)
+_FOLLOWS = re.compile(r"device\.type|is_cuda")
+_COMPOUND = (*FUNCTIONS, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
+
+
+def is_made_on_cpu(script: Script) -> bool:
+    """Whether no code names a device: what the training computes with stays where it is made. A module that
+    is imported and goes by what it is given, `device=x.device`, `if x.is_cuda:`, `torch.device(device)`, names none."""
+    return _OF_DEVICES.search(script.text) is None or not any(
+        _OF_DEVICES.search(ast.unparse(one)) if module is script.entry else _chooses(one)
+        for module in script.modules
+        for one in module.body
+    )
+
+
+def _chooses(node: ast.stmt) -> bool:
+    if not isinstance(node, _COMPOUND):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        says = is_text or isinstance(node, ast.Raise | ast.Assert)
+        return not says and _CHOOSES.search(ast.unparse(node)) is not None
+    if isinstance(node, ast.If) and _FOLLOWS.search(ast.unparse(node.test)):
+        return any(map(_chooses, node.orelse))
+    heads = [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt | ast.ExceptHandler)]
+    return any(_CHOOSES.search(ast.unparse(one)) for one in heads) or any(
+        _chooses(one) for suite in suites(node) for one in suite
+    )
 
 
 def computes_with_own_tensors(script: Script, roles: Roles) -> bool:
     """Whether what trains is called with a variable of a file that is bound outside of its loops and functions, so that no
-    loader has moved it: `model(test_x)`."""
+    loader has moved it, `model(test_x)`, or with the items of a list that is made, `[model(x) for x, y in test_loader]`."""
     models = {text for one in roles.optimizers for text in roles.models_of(one.frame, one.text)}
     return any(
-        isinstance(given, ast.Name) and _is_bound_apart(script, given)
+        (isinstance(given, ast.Name) and _is_bound_apart(script, given)) or _is_item(script, given)
         for call in script.calls
         if written(call.func) in models
         for given in call.args
@@ -35,6 +65,13 @@ def casts_to_cpu(script: Script, roles: Roles) -> bool:
         if one.loop is not None
         for node in walk(one.loop)
     )
+
+
+def _is_item(script: Script, node: ast.expr) -> bool:
+    """Whether a comprehension gives it, from what is no call: nothing prepares what that goes over."""
+    around = (one for one in script.around(node) if isinstance(one, COMPREHENSIONS))
+    sources = [one for inner in around for one in inner.generators]
+    return any(isinstance(one.iter, ast.Name) and root_of(node) in names_in(one.target) for one in sources)
 
 
 def _is_bound_apart(script: Script, name: ast.Name) -> bool:

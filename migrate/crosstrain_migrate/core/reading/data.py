@@ -243,7 +243,8 @@ class TrainingData:
             return []
         if last in ("range", "trange"):
             stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
-            return [call] if stepped or self._ranges.cut(call) else []
+            is_cut = stepped or bool(self._ranges.cut(call))
+            return [call] if is_cut and not self._ranges.accumulates(call) else []
         if last == "zip":
             return [one for argument in call.args for one in self._zipped(frame, argument, depth)]
         logs = (

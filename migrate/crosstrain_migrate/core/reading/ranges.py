@@ -6,6 +6,7 @@ A loop over epochs is none, and neither is one whose body draws its batch at ran
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -35,6 +36,26 @@ class Ranges:
             found += self._picked(frame, body, loop.target.id, call)
         kept = self._kept(body)
         return [one for one in found if written(one) not in kept]
+
+    def accumulates(self, call: ast.Call) -> bool:
+        """Whether a loop over a range makes the parts of one step, and a range around it counts the steps: nothing steps
+        within it, and the other's number cuts its batches too, `rows[(i * parts + j) * size : ...]`."""
+        loop = self._loop_over(call)
+        if loop is None or self._steps(walk(loop), 2):
+            return False
+        around = [one.iter for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
+        numbers = [n for one in around for n in walk(one) if isinstance(n, ast.Call) and is_range(n)]
+        return any(map(self.cut, numbers))
+
+    def _steps(self, nodes: Iterable[ast.AST], depth: int) -> bool:
+        """Whether something steps among these nodes, or in the functions that they call."""
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        return any(is_method(call, "step") for call in calls) or any(
+            self._steps(self.script.within(function), depth - 1)
+            for call in calls
+            if depth
+            for function in self.script.functions(self.script.last(call.func))
+        )
 
     def _loop_over(self, call: ast.Call) -> ast.For | None:
         for one in self.script.around(call):

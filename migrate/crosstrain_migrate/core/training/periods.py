@@ -1,11 +1,13 @@
 """CT201 by use: what a loop over the numbers of its rows does every so many of them: `if n % 4 == 0: optimizer.step()`.
 
-A process's own rows have numbers that another process has not, so that it counts its turns: all take a step together.
+A process's own rows have numbers that another process has not, so that it counts its turns: all take a step together, and a
+sum over its rows is divided by their number, `total / (n + 1)`.
 """
 
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
@@ -19,18 +21,61 @@ _NAMES = ("turn", "own_turn", "number_of_turn")
 
 
 def periods(script: Script, data: Data) -> list[ast.If]:
-    """The tests of a dealt number in a loop that let all processes take a step, or call a function of the project."""
+    """The tests of a dealt number in a loop that let all processes take a step, call a function of the project, or save every
+    so many turns."""
     loop = data.loop
     if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
         return []
     number = loop.target.id
     tests = [n for one in loop.body for n in walk(one) if isinstance(n, ast.If)]
-    return [one for one in tests if number in names_in(one.test) and _acts(script, one)]
+    asked = [one for one in tests if number in names_in(one.test)]
+    return [one for one in asked if _acts(script, one) or (_saves(one) and _may_count(data, [one]))]
+
+
+def turns_read(script: Script, data: Data) -> list[ast.Name]:
+    """The reads of a dealt number that stand for the turns so far: in these tests, and what divides, in the loop and behind it
+    up to what binds the name anew."""
+    loop, call = data.loop, data.node
+    if not isinstance(loop, ast.For) or not is_range(call) or not isinstance(loop.target, ast.Name):
+        return []
+    number, places = loop.target.id, [one.test for one in periods(script, data)]
+    nodes: list[ast.AST] = []
+    if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
+        suite = script.suite_of(loop)
+        behind = takewhile(lambda one: number not in _bound(one), suite[suite.index(loop) + 1 :])
+        nodes = [n for one in (*loop.body, *behind) for n in walk(one)]
+    for node in nodes:
+        match node:
+            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                if names_in(by) == {number} and _is_plain(by):
+                    places.append(by)
+    return [n for one in places for n in walk(one) if isinstance(n, ast.Name) and n.id == number]
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    return {n.id for n in walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """`n`, `n + 1`"""
+    match node:
+        case ast.Name() | ast.BinOp(op=ast.Add(), right=ast.Constant()):
+            return True
+    return False
 
 
 def _acts(script: Script, test: ast.If) -> bool:
-    calls = [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
+    calls = _calls(test)
     return any(is_method(one, *STEPS, "zero_grad") or script.functions(last_name(one.func)) for one in calls)
+
+
+def _saves(test: ast.If) -> bool:
+    """Whether something is saved, which the first process does, with numbers of its own."""
+    return any(last_name(one.func).startswith("save") for one in _calls(test))
+
+
+def _calls(test: ast.If) -> list[ast.Call]:
+    return [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
 
 
 def _may_count(data: Data, tests: list[ast.If]) -> bool:
@@ -48,18 +93,16 @@ def _may_count(data: Data, tests: list[ast.If]) -> bool:
 
 
 def count_turns(
-    plan: Plan, data: Data, tests: list[ast.If], accelerator: str, rule: str, reason: str
+    plan: Plan, data: Data, reads: list[ast.Name], accelerator: str, rule: str, reason: str
 ) -> None:
-    """Deals the numbers; the loop counts its turns, and these tests ask for them."""
+    """Deals the numbers; the loop counts its turns, and these reads are of them."""
     loop = data.loop
     assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
     taken = {n.id for n in plan.script.table.each(ast.Name)}
     turn = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
     plan.replace(loop.target, rule, reason, f"{turn}, {{it}}", it=loop.target)
-    reads = (n for one in tests for n in walk(one.test) if isinstance(n, ast.Name))
     for one in reads:
-        if one.id == loop.target.id:
-            plan.replace(one, rule, reason, turn)
+        plan.replace(one, rule, reason, turn)
     template = f"{accelerator}.prepare({{it}})"
     if loop.iter is data.node:
         template = f"enumerate({template})"

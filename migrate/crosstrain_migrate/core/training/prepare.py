@@ -31,7 +31,7 @@ from .in_init import knows_own_length, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
-from .periods import count_turns, periods, stays_whole
+from .periods import count_turns, stays_whole, turns_read
 from .schedules import (
     asks_at_each_step,
     counting_optimizers,
@@ -100,8 +100,8 @@ class Preparing:
         accelerator = self.accelerators.at(data.node)
         if looked_up := self._numbered.get(data.node):
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
-        elif tests := periods(self.script, data):
-            count_turns(self.plan, data, tests, accelerator, RULE, REASON)
+        elif reads := turns_read(self.script, data):
+            count_turns(self.plan, data, reads, accelerator, RULE, REASON)
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)

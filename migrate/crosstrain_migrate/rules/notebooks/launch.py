@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.files.notebooks.linked import is_time, masked
@@ -80,7 +80,10 @@ class _LaunchPlanner:
     ) -> None:
         self.before, self.after, self.runtime = before, after, runtime
         self.now = Statements(after, modules)
-        self.roles = _roles_by_name(before, roles)
+        tree = ast.parse(before)
+        self.roles = _roles_by_name(tree, roles)
+        stateful = (fact for fact in roles if fact.role in _STATEFUL)
+        self.given = {name: {fact.role} for fact in stateful for name in _given_for(tree, fact)}
         for name in (n for s in self.now.running if is_evaluation(s) for n in targets_of(s)):
             self.roles.setdefault(name, set()).add("evaluation loader")
         constructors = [s for s in self.now.running if is_construct(s)]
@@ -280,9 +283,10 @@ class _LaunchPlanner:
             anew = any(name in stored([s]) for s in work.body if not is_prepare(s))
             if is_loader(name, self.roles) and name in outer and not anew:
                 continue  # later cells iterate the author's own
-            if roles and roles <= _STATEFUL and name in outer and not anew:
+            held = roles or self.given.get(name, set())
+            if held and held <= _STATEFUL and name in outer and not anew:
                 if name in reach:
-                    (work.models if roles == {"module"} else work.states).append(name)
+                    (work.models if held == {"module"} else work.states).append(name)
             elif name in set_inside or (name in reach and self._changed(name, work)):
                 if roles & _STAYING or self._cannot_travel(name, work):
                     reason = f"cell {self.now.cell(reader)} reads `{name}`, which the training leaves behind in its own processes"
@@ -336,12 +340,25 @@ class _LaunchPlanner:
         return any(is_filled(name, place, functions) for place in places)
 
 
-def _roles_by_name(before: str, roles: Sequence[RoleFact]) -> dict[str, set[str]]:
+def _roles_by_name(tree: ast.Module, roles: Sequence[RoleFact]) -> dict[str, set[str]]:
     """What each variable is: by its name, and by the line where its value was made."""
     found: dict[str, set[str]] = {}
     for fact in roles:
         found.setdefault(fact.name, set()).add(fact.role)
-        for name, value in assignments(ast.parse(before).body):
+        for name, value in assignments(tree.body):
             if value.lineno <= fact.line <= (value.end_lineno or 0) and not isinstance(value, ast.Tuple):
                 found.setdefault(name, set()).add(fact.role)
     return found
+
+
+def _given_for(tree: ast.Module, fact: RoleFact) -> Iterator[str]:
+    """The variables that calls in the cells give for a parameter of which a role is known: `net` of `train(net, loader)`."""
+    for function in (one for one in tree.body if isinstance(one, ast.FunctionDef)):
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if fact.name in names and function.lineno <= fact.line <= (function.end_lineno or 0):
+            for call in (n for s in tree.body if s is not function for n in ast.walk(s)):
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == function.name:
+                    given = dict(zip(names, call.args, strict=False))
+                    given |= {k.arg: k.value for k in call.keywords if k.arg is not None}
+                    if isinstance(value := given.get(fact.name), ast.Name):
+                        yield value.id

@@ -60,6 +60,11 @@ class OtherObjects:
             self._warn(
                 self._given(obj, index, number), "is no DataLoader; pass the DataLoader inside to `prepare`"
             )
+        elif held_objects.has_rows(obj):
+            reason = (
+                "is an array, which stays as it is, if a loop goes over it; give `prepare` a list of its rows"
+            )
+            self._warn(self._given(obj, index, number), reason)
         elif held_objects.gives_batches(obj):
             return self._deal(obj, plan, self._given(obj, index, number))
         return obj

@@ -1,8 +1,11 @@
 """Each process has a device of its own; what already works on any device stays."""
 
+from pathlib import Path
+
 import pytest
 
 from .converting import converted, notes, once_more
+from .projects import convert, write
 from .support import table
 
 TRAINING = """<torch>
@@ -196,6 +199,33 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
     after = converted(RUNNERS)
     assert "model.train()" in after and "self.fitter.train(rows)" in after
     assert "runner.train(train([]), device=" in after
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
+)
+def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str) -> None:
+    text = script(before='place(device="cuda:2")')
+    text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
+    assert f"place(device=accelerator.device{kind})" in converted(text)
+
+
+SHARED = """import torch
+class Part:
+    def to(self, device): ...
+    def cuda(self, device=None):
+        self.rows = self.rows.cuda(device)
+    def draw(self, **options):
+        return torch.device(options.pop("device", self.place))
+"""
+
+
+@pytest.mark.parametrize(("given", "is_left"), [("", True), ('device="cuda"', False)])
+def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: Path) -> None:
+    text = script(before=f"part = shared.Part(); part.cuda(); part.draw({given})")
+    convert(write(tmp_path, shared=SHARED, entry=text.replace("<torch>", "<torch>\nimport shared")), "entry")
+    after = (tmp_path / "shared.py").read_text()
+    assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

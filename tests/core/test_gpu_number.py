@@ -145,9 +145,8 @@ def test_one_option_in_two_words_is_one_number(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = SCRIPT.format(
-        begin=PARSED, batch=TO_DEVICE, chosen=f'device = torch.device("cuda:2")\n{BY_DEVICE}'
-    )
+    by_device = f'device = torch.device("cuda:2")\n{BY_DEVICE}'
+    text = SCRIPT.format(begin=PARSED, batch=TO_DEVICE, chosen=by_device)
     assert "Accelerator(device=2)" in converted(text)
     assert "Accelerator()" in converted(text.replace("cuda:2", "cuda:0"))
 

@@ -20,6 +20,18 @@ for x, y in loader:
 -> accelerator.backward(loss * 0.5)
 !! prepare(parts
 !! prepare(targets
+== a loop that makes a model in each of its turns goes over trainings
+for scale in scales:
+    <model>
+    <step model(scale * x).mean()>
+!! prepare(scales
+?? every process trains on the same data
+== a loop that makes an optimizer for its batch goes over batches
+<model>
+for x in scales:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <step model(x).mean()>
+-> for x in accelerator.prepare(scales):
 == a bar that is one thing or another
 def run(model, loader, optimizer, is_train):
     bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)

@@ -10,7 +10,6 @@ SCRIPT = """\
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.MSELoss()
@@ -133,24 +132,17 @@ METER = """
 class Meter:
     def __init__(self):
         self.total, self.count, self.mean = 0.0, 0, 0.0
-
     def update(self, value):
         self.total += value
         self.count += 1
         self.mean = self.total / self.count
-
-
 class Board:
     def __init__(self, *meters):
         self.meters = meters
-
     def display(self, step):
         print(step, [meter.mean for meter in self.meters])
-
-
 def bar(step, text):
     print(step, text)
-
 """
 
 

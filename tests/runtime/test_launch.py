@@ -113,7 +113,7 @@ def test_failing_rank_is_shown_once_and_the_others_are_ended(tmp_path: Path) -> 
     assert done.stdout == ""
     assert done.stderr.count("Traceback (most recent call last):") == 1
     assert done.stderr.startswith(
-        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>'
     )
     assert "ValueError: boom\ncrosstrain launch: rank 1 of 2 failed with the error above.\n" in done.stderr
     assert "torch.distributed.elastic" not in done.stderr

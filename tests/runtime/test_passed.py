@@ -73,6 +73,7 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
     elif kind == "dealt":
         batches = accelerator.prepare(list(_loader()))
     with contextlib.redirect_stderr(said):
+        batches = accelerator.prepare(torch.stack(batches)) if kind == "an array" else batches
         for x in batches:
             rows = random.sample(range(2), 1) if kind in ("drawn below", "forced") else [0, 1]
             data = torch.randn(2, 3) if kind == "random" else batches[0] if kind == "drawn below" else x
@@ -84,6 +85,8 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
 
 
 def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> None:
+    (zero, _), (one, _) = run_ranks(_train_unfed, 2, "an array")
+    assert [line for line in zero if "the same data: `torch.stack(batches)` (test_passed.py:" in line]
     for kind in ("same", "loose", "forced"):  # the last draws in each step, and goes over the same batches
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert [line for line in zero if f"every process trains on the same data: {__file__}:" in line], zero

@@ -98,12 +98,7 @@ def test_the_requirements_are_those_of_the_distribution() -> None:
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [
-        ("torch", "migrate x.py --verify"),
-        ("torch", "launch x.py"),
-        ("torch", "test"),
-        ("numpy", "launch x.py"),
-    ],
+    [*(("torch", one) for one in ("migrate x.py --verify", "launch x.py", "test")), ("numpy", "launch x.py")],
 )
 def test_what_training_needs_and_is_not_installed_is_one_line(
     command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

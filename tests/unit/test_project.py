@@ -103,6 +103,7 @@ ADDED = 'import sys; sys.path.append("../common"); from engine import train_all'
 DEEP = {"train/first/train.py": TRAIN, "loop.py": HELPER}
 EXAMPLE = {"pyproject.toml": "", "examples/requirements.txt": "", "examples/train.py": TRAIN}
 EXAMPLE["loop.py"] = HELPER
+ABSOLUTE = script("from pkg.lib.loop import fit")
 FROM_A = script("from a.loop import fit")
 ABOVE = {"run/train.py": script("from nets.loop import fit"), "nets/loop.py": HELPER}
 NAMED = script(
@@ -115,11 +116,7 @@ NAMED = script(
 PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     # Started with `python -m pkg.train`, or from the folder above.
     "relative": (PACKAGE | {"pkg/train.py": script("from .lib.loop import fit")}, "pkg/train.py", True),
-    "absolute": (
-        PACKAGE | {"pkg/pkg.py": "", "pkg/train.py": script("from pkg.lib.loop import fit")},
-        ".",
-        True,
-    ),
+    "absolute": (PACKAGE | {"pkg/pkg.py": "", "pkg/train.py": ABSOLUTE}, ".", True),
     # `pip` makes a command of `pkg.__main__:main`, which the file itself never calls.
     "entry point": ({"pkg/__main__.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/__main__.py", True),
     "no entry point": ({"pkg/begin.py": UNCALLED, "pkg/loop.py": HELPER}, "pkg/begin.py", False),

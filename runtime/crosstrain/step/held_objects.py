@@ -49,6 +49,12 @@ def gives_batches(obj: Any) -> bool:
     return hasattr(obj, "__iter__")
 
 
+def has_rows(obj: Any) -> bool:
+    """Whether it is an array, a tensor or a table of rows, and is not trained."""
+    is_array = hasattr(type(obj), "__array__") and getattr(obj, "ndim", 0) > 0
+    return is_array and not getattr(obj, "requires_grad", False)
+
+
 def _holds(item: Any, kind: tuple[type, ...]) -> bool:
     if isinstance(item, (list, tuple)):
         return any(_holds(value, kind) for value in item)

@@ -1,4 +1,4 @@
-"""A device that a class of another file is given: other scripts of the project give it theirs."""
+"""A device that a class or function of another file is given: other scripts of the project give it theirs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
     that holds a device, and so becomes the accelerator's."""
     frame = script.frame(call)
     given = call.args[0] if len(call.args) == 1 else None
+    if not script.is_entry(call) and is_function_frame(frame) and _is_of_options(frame, given):
+        return not any(k.arg == "device" for one in script.callers(frame) for k in one.keywords)
     cls = script.class_of(frame)
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
@@ -28,6 +30,17 @@ def is_given(script: Script, call: ast.Call) -> bool:
     )
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def _is_of_options(function: Function, given: ast.expr | None) -> bool:
+    """`kwargs.pop("device", other)` of a function with `**kwargs`"""
+    options = function.args.kwarg.arg if function.args.kwarg is not None else ""
+    asks = isinstance(given, ast.Call) and written(given.func) in (f"{options}.pop", f"{options}.get")
+    return asks and isinstance(given, ast.Call) and "device" in map(_text, given.args)
+
+
+def _text(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:

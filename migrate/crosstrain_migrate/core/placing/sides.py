@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -188,9 +189,16 @@ def side_of(script: Script, node: ast.expr) -> str:
     return ""
 
 
-def is_read_as_text(script: Script, text: str) -> bool:
-    """Whether a variable is used as a text somewhere: compared, searched, or given to autocast."""
-    for read in (read for frame in script.frames for read in script.reads(frame, text)):
+def is_asked_as_text(script: Script, keyword: ast.keyword) -> bool:
+    """Whether a function of the project uses what it is given by a name as a text: `run(device="cuda:1")`."""
+    call, name = script.parent(keyword), keyword.arg or ""
+    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    return any(name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions)
+
+
+def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
+    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast."""
+    for read in (read for frame in frames or script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)
         is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")
         is_given = isinstance(parent, ast.keyword) and parent.arg == "device_type"

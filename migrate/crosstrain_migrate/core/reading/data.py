@@ -86,6 +86,8 @@ class TrainingData:
                 return self._take(frame, loop, found)
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
                 continue
+            if likely is None and self._begins_trainings(frame, loop):
+                continue
             if found and likely is None and not is_training:
                 likely = (loop, found)
             inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
@@ -116,11 +118,22 @@ class TrainingData:
         """Whether a function makes an optimizer and repeats its steps: its callers' loops go over trainings, not batches."""
         repeats = set(self.script.loops_around(node))
         return bool(repeats) and any(
-            name.startswith("torch.optim.") and "lr_scheduler" not in name
-            for call in self.script.calls_in(frame)
-            if not repeats & set(self.script.loops_around(call))
-            for name in (self.script.dotted(call.func),)
+            not repeats & set(self.script.loops_around(call)) for call in self._optimizers_made(frame)
         )
+
+    def _begins_trainings(self, frame: Frame, loop: Loop) -> bool:
+        """Whether each turn of a loop makes a model and its optimizer: it goes over trainings, such as the sizes that a benchmark
+        tries."""
+        nodes = [n for n in walk(loop) if isinstance(n, ast.Name | ast.Attribute)]
+        bound = {written(n) for n in nodes if isinstance(n.ctx, ast.Store)}
+        return any(
+            loop in self.script.loops_around(call) and bound & {written(n) for n in walk(call) if n in nodes}
+            for call in self._optimizers_made(frame)
+        )
+
+    def _optimizers_made(self, frame: Frame) -> list[ast.Call]:
+        named = [(call, self.script.dotted(call.func)) for call in self.script.calls_in(frame)]
+        return [c for c, name in named if name.startswith("torch.optim.") and "lr_scheduler" not in name]
 
     def _iterated(self, frame: Frame, loop: Loop) -> list[ast.expr]:
         """What a loop goes over that may be data."""

@@ -12,6 +12,7 @@ from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .ends import lengths_in_turns
 from .schedules import OwnSchedule, given_to
 from .taken import counts_taken, frames_of_names
 
@@ -31,10 +32,19 @@ def counted_lengths(
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
-        counts = counts or _measures_progress(script, frame, length)
+        counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
+
+
+def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+    """Whether a variable holds a length by which steps become epochs: `n = len(loader)`, `for epoch in range(steps // n)`."""
+    target = bound.targets[0] if isinstance(bound, ast.Assign) else None
+    loops = [one for one in script.within(frame) if isinstance(one, ast.For)]
+    return isinstance(target, ast.Name) and any(
+        target.id in lengths_in_turns(script, frame, one) for one in loops
+    )
 
 
 def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:

@@ -42,6 +42,11 @@ def cases(text: str) -> list[Trap]:
     return [_case(*part.partition("\n")[::2]) for part in re.split("^== ", text, flags=re.MULTILINE)[1:]]
 
 
+def table(text: str) -> list[tuple[str, ...]]:
+    """The rows of a text, `given => expected`, in which `\\n` ends a line."""
+    return [tuple(row.replace("\\n", "\n").split(" => ")) for row in text.strip().splitlines()]
+
+
 def _case(name: str, text: str) -> Trap:
     told: dict[str, list[str]] = {"->": [], "!!": [], "??": [""], "": []}
     for line in text.splitlines(keepends=True):

@@ -61,7 +61,7 @@ IN_A_CLASS = """import argparse
 <torch>
 
 class Settings:
-    use_gpu = True
+    use_gpu: bool = True
     def read(self, given):
         for key, value in given.items():
             setattr(self, key, value)
@@ -100,6 +100,10 @@ def read(parser):
     args.use_gpu = torch.device("cuda" if args.use_gpu >= 0 else "cpu")
     return args
 """
+PLACED = """def place(args):
+    return torch.device(args.use_gpu if torch.cuda.is_available() else "cpu")
+
+"""
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
@@ -125,6 +129,12 @@ run()"""
         ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
         (
             "True",
+            PLACED + READ.replace("    Trainer", "    place(settings)\n    Trainer"),
+            "settings.read(given)",
+            "Accelerator(device=settings.use_gpu)",
+        ),
+        (
+            "True",
             PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)") + OVERWRITTEN,
             "args = read(parser)",
             "Accelerator(cpu=str(args.use_gpu) == 'cpu')",
@@ -137,7 +147,14 @@ run()"""
             "Accelerator(device=args.use_gpu)\nargs.use_gpu = accelerator.device",  # of each process
         ),
     ],
-    ids=["computed", "an option", "read into an object", "overwritten by the device", "by the first GPU"],
+    ids=[
+        "computed",
+        "an option",
+        "read into an object",
+        "a device's name",
+        "overwritten by the device",
+        "by the first GPU",
+    ],
 )
 def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
     lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]

@@ -45,110 +45,65 @@ SWITCH = {
     ),
 }
 
-SPELLINGS: list[tuple[str, str]] = [
-    ("no_cuda", 'device = torch.device("cuda" if not args.no_cuda and torch.cuda.is_available() else "cpu")'),
-    (
-        "no_cuda",
-        'args.cuda = not args.no_cuda and torch.cuda.is_available()\ndevice = torch.device("cuda" if args.cuda else "cpu")',
-    ),
-    (
-        "no_cuda",
-        'device = torch.device("cpu")\nif not args.no_cuda and torch.cuda.is_available():\n    device = torch.device("cuda:0")',
-    ),
-    (
-        "no_cuda",
-        'use_cuda = torch.cuda.is_available()\nif args.no_cuda:\n    use_cuda = False\ndevice = "cuda" if use_cuda else "cpu"',
-    ),
-    ("cpu", 'device = "cpu" if args.cpu else "cuda"'),
-    ("cpu", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.cpu:\n    device = "cpu"'),
-    (
-        "cpu",
-        'if args.cpu or not torch.cuda.is_available():\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda")',
-    ),
-    ("cpu", 'if not torch.cuda.is_available():\n    args.cpu = True\ndevice = "cpu" if args.cpu else "cuda"'),
-    (
-        "cpu",
-        'def pick(options):\n    if options.cpu:\n        return torch.device("cpu")\n    return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n\ndevice = pick(args)',
-    ),
-    (
-        "cpu",
-        'def pick(cpu):\n    if not cpu and torch.cuda.is_available():\n        return torch.device("cuda")\n    return torch.device("cpu")\n\ndevice = pick(args.cpu)',
-    ),
-    (
-        "cuda",
-        'if torch.cuda.is_available() and not args.cuda:\n    print("you have a GPU")\ndevice = torch.device("cuda" if args.cuda else "cpu")',
-    ),
-    (
-        "cuda",
-        'if args.cuda and not torch.cuda.is_available():\n    args.cuda = False\ndevice = torch.device("cuda" if args.cuda else "cpu")',
-    ),
-    (
-        "cuda",
-        'device = "cpu"\nif args.cuda:\n    if torch.cuda.is_available():\n        device = "cuda"\n    else:\n        print("no GPU")',
-    ),
-    ("cuda", 'device = {True: "cuda", False: "cpu"}[args.cuda]'),
-    ("cuda", 'device = args.cuda and "cuda" or "cpu"'),
-    ("use_cuda", 'device = torch.device("cuda" if args.use_cuda else "cpu")'),
-    (
-        "use_cuda",
-        'use_cuda = bool(args.use_cuda) and torch.cuda.is_available()\ndevice = torch.device("cuda" if use_cuda else "cpu")',
-    ),
-    ("gpu", 'device = torch.device("cuda:%d" % args.gpu if args.gpu >= 0 else "cpu")'),
-    ("gpu", 'device = torch.device(f"cuda:{args.gpu}") if args.gpu != -1 else torch.device("cpu")'),
-    (
-        "gpu",
-        'if args.gpu < 0:\n    device = torch.device("cpu")\nelse:\n    device = torch.device("cuda", args.gpu)',
-    ),
-    ("device", "device = args.device"),
-    ("device", 'device = torch.device(args.device if torch.cuda.is_available() else "cpu")'),
-    ("device", 'device = "cuda" if args.device == "cuda" and torch.cuda.is_available() else "cpu"'),
-    (
-        "device",
-        'if args.device == "cuda" and not torch.cuda.is_available():\n    args.device = "cpu"\ndevice = torch.device(args.device)',
-    ),
-    (
-        "device",
-        'if args.device.startswith("cuda") and not torch.cuda.is_available():\n    print("no GPU")\n    device = torch.device("cpu")\nelse:\n    device = torch.device(args.device)',
-    ),
-    (
-        "auto",
-        'device = args.device\nif device == "auto":\n    device = "cuda" if torch.cuda.is_available() else "cpu"',
-    ),
-    (
-        "auto",
-        'if args.device == "auto":\n    args.device = "cuda" if torch.cuda.is_available() else "cpu"\ndevice = torch.device(args.device)',
-    ),
-    (
-        "auto",
-        'def pick(name):\n    if name == "auto":\n        return torch.device("cuda" if torch.cuda.is_available() else "cpu")\n    return torch.device(name)\n\ndevice = pick(args.device)',
-    ),
-]
 
-MOVES = [
-    ("cuda", "if args.cuda:\n    model.cuda()", "if args.cuda:\n        x, y = x.cuda(), y.cuda()"),
-    (
-        "no_cuda",
-        "if not args.no_cuda:\n    model = model.cuda()",
-        "if not args.no_cuda:\n        x, y = x.cuda(), y.cuda()",
-    ),
-    (
-        "gpu",
-        "if args.gpu >= 0:\n    model.cuda(args.gpu)",
-        "if args.gpu >= 0:\n        x, y = x.cuda(args.gpu), y.cuda(args.gpu)",
-    ),
-    (
-        "use_cuda",
-        "model = model.cuda() if args.use_cuda else model",
-        "if args.use_cuda:\n        x, y = x.cuda(), y.cuda()",
-    ),
-    ("device", "model.to(args.device)", "x, y = x.to(args.device), y.to(args.device)"),
-    ("device", "model.to(device=args.device)", "x, y = x.to(args.device), y.to(args.device)"),
-    (
-        "cpu",
-        'model.to("cpu" if args.cpu else "cuda")',
-        'x, y = x.to("cpu" if args.cpu else "cuda"), y.to("cpu" if args.cpu else "cuda")',
-    ),
-]
+def _spelling(row: str) -> tuple[str, str]:
+    """An option, and code with ` | ` for the end of a line."""
+    option, _, code = row.partition(": ")
+    code = code.replace("<there>", "torch.cuda.is_available()").replace("<device>", "torch.device")
+    return option, code.replace(" | ", "\n")
+
+
+SPELLED = """no_cuda: device = <device>("cuda" if not args.no_cuda and <there> else "cpu")
+no_cuda: args.cuda = not args.no_cuda and <there> | device = <device>("cuda" if args.cuda else "cpu")
+no_cuda: device = <device>("cpu") | if not args.no_cuda and <there>: |     device = <device>("cuda:0")
+no_cuda: use_cuda = <there> | if args.no_cuda: |     use_cuda = False | device = "cuda" if use_cuda else\
+ "cpu"
+cpu: device = "cpu" if args.cpu else "cuda"
+cpu: device = "cuda" if <there> else "cpu" | if args.cpu: |     device = "cpu"
+cpu: if args.cpu or not <there>: |     device = <device>("cpu") | else: |     device = <device>("cuda")
+cpu: if not <there>: |     args.cpu = True | device = "cpu" if args.cpu else "cuda"
+cpu: def pick(options): |     if options.cpu: |         return <device>("cpu") |     return\
+ <device>("cuda" if <there> else "cpu") |  | device = pick(args)
+cpu: def pick(cpu): |     if not cpu and <there>: |         return <device>("cuda") |     return\
+ <device>("cpu") |  | device = pick(args.cpu)
+cuda: if <there> and not args.cuda: |     print("you have a GPU") | device = <device>("cuda" if args.cuda\
+ else "cpu")
+cuda: if args.cuda and not <there>: |     args.cuda = False | device = <device>("cuda" if args.cuda else\
+ "cpu")
+cuda: device = "cpu" | if args.cuda: |     if <there>: |         device = "cuda" |     else: |\
+         print("no GPU")
+cuda: device = {True: "cuda", False: "cpu"}[args.cuda]
+cuda: device = args.cuda and "cuda" or "cpu"
+use_cuda: device = <device>("cuda" if args.use_cuda else "cpu")
+use_cuda: use_cuda = bool(args.use_cuda) and <there> | device = <device>("cuda" if use_cuda else "cpu")
+gpu: device = <device>("cuda:%d" % args.gpu if args.gpu >= 0 else "cpu")
+gpu: device = <device>(f"cuda:{args.gpu}") if args.gpu != -1 else <device>("cpu")
+gpu: if args.gpu < 0: |     device = <device>("cpu") | else: |     device = <device>("cuda", args.gpu)
+device: device = args.device
+device: device = <device>(args.device if <there> else "cpu")
+device: device = "cuda" if args.device == "cuda" and <there> else "cpu"
+device: if args.device == "cuda" and not <there>: |     args.device = "cpu" | device = <device>(args.device)
+device: if args.device.startswith("cuda") and not <there>: |     print("no GPU") |     device =\
+ <device>("cpu") | else: |     device = <device>(args.device)
+auto: device = args.device | if device == "auto": |     device = "cuda" if <there> else "cpu"
+auto: if args.device == "auto": |     args.device = "cuda" if <there> else "cpu" | device =\
+ <device>(args.device)
+auto: def pick(name): |     if name == "auto": |         return <device>("cuda" if <there> else "cpu") |\
+     return <device>(name) |  | device = pick(args.device)"""
+SPELLINGS = list(map(_spelling, SPELLED.splitlines()))
+
+MOVED = """cuda: if args.cuda: |     model.cuda() / if args.cuda: |         x, y = x.cuda(), y.cuda()
+no_cuda: if not args.no_cuda: |     model = model.cuda() / if not args.no_cuda: |         x, y = x.cuda(),\
+ y.cuda()
+gpu: if args.gpu >= 0: |     model.cuda(args.gpu) / if args.gpu >= 0: |         x, y = x.cuda(args.gpu),\
+ y.cuda(args.gpu)
+use_cuda: model = model.cuda() if args.use_cuda else model / if args.use_cuda: |         x, y = x.cuda(),\
+ y.cuda()
+device: model.to(args.device) / x, y = x.to(args.device), y.to(args.device)
+device: model.to(device=args.device) / x, y = x.to(args.device), y.to(args.device)
+cpu: model.to("cpu" if args.cpu else "cuda") / x, y = x.to("cpu" if args.cpu else "cuda"), y.to("cpu" if\
+ args.cpu else "cuda")"""
+MOVES = [(option, *code.split(" / ")) for option, code in map(_spelling, MOVED.splitlines())]
 
 IN_CLASS = """import argparse
 <torch>

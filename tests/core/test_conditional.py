@@ -9,10 +9,7 @@ from .running import launched, plain
 
 IN_FUNCTION = """import sys
 <torch>
-
 with_poses = "--poses" in sys.argv
-
-
 def main():
     torch.manual_seed(0)
     <model>
@@ -26,8 +23,6 @@ def main():
             second.step()
             second.zero_grad()
     print("=", round(model.weight.sum().item(), 6))
-
-
 main()
 """
 
@@ -49,7 +44,6 @@ def test_what_is_there_in_any_case_is_prepared_with_the_rest(otherwise: str) -> 
 
 IN_BRANCHES = """import sys
 <torch>
-
 sparse = "--sparse" in sys.argv
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2)
@@ -62,16 +56,12 @@ else:
         second = torch.optim.SGD([model.bias], lr=0.1)
     optimizer = torch.optim.SGD([model.weight], lr=0.1)
 loader = DataLoader(torch.arange(32.0).reshape(8, 4), 2)
-
-
 def train():
     for x in loader:
         model.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
         {used}second.step()
-
-
 train()
 print("=", round(model.weight.sum().item(), 6), round(model.bias.sum().item(), 6))
 """
@@ -97,8 +87,6 @@ def test_a_condition_around_the_whole_training_is_none() -> None:
 
 IN_CLASS = """import sys
 <torch>
-
-
 class Runner:
     def __init__(self, with_poses):
         torch.manual_seed(0)
@@ -109,7 +97,6 @@ class Runner:
             self.poses = torch.nn.Embedding(8, 4)
             self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)
         self.loader = DataLoader(range(8), 2)
-
     def run(self):
         for numbers in self.loader:
             x = self.poses(numbers) if self.with_poses else torch.ones(2, 4)
@@ -118,8 +105,6 @@ class Runner:
                 self.second.step()
                 self.second.zero_grad()
         print("=", round(self.model.weight.sum().item(), 6))
-
-
 Runner("--poses" in sys.argv).run()
 """
 

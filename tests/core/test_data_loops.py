@@ -131,6 +131,47 @@ for rate in rates:
         learn(tried, optimizer, rows, targets)
 -> for rate in rates:
 ?? every process trains on the same data
+== two trainings of one function, by two optimizers of one name
+def main():
+    net = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+        learn(net, optimizer, x, y)
+    other = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    for epoch in range(3):
+        other.train()
+        <step other(rows).mean()>
+
+main()
+-> net, optimizer = accelerator.prepare(net, optimizer)
+-> other, optimizer = accelerator.prepare(other, optimizer)
+== rates that come from elsewhere, for each of which a function trains
+def train(rate):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for epoch in range(3):
+        learn(model, optimizer, rows, targets)
+
+for rate in options.rates:
+    train(rate)
+-> for rate in options.rates:
+?? every process trains on the same data
+== batches of a loader, for each of which a function trains
+def train(x, y):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        learn(model, optimizer, x, y)
+
+for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+    train(x, y)
+-> for x, y in accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4)):
+== rows that a generator of the script's own seed draws
+drawing = torch.Generator().manual_seed(0)
+for step in range(8):
+    chosen = torch.randint(0, 32, (4,), generator=drawing)
+    learn(model, optimizer, rows[chosen], targets[chosen])
+-> for step in range(8):
+?? every process trains on the same data
 == slices that are left out by what the loop changes
 used = 0
 for at in range(0, len(rows), 4):

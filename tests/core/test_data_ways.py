@@ -28,24 +28,13 @@ class Iterator:
 
 library = SimpleNamespace(Iterator=Iterator)
 """
+PREPARED, ALONE = "accelerator.prepare(batches())", "disable=not accelerator.is_main_process"
 WAYS = [
-    (
-        "for (x, y), number in zip(batches(), count()):",
-        "for (x, y), number in zip(accelerator.prepare(batches()), count()):",
-    ),
-    (
-        "for number, (x, y) in enumerate(batches()):",
-        "for number, (x, y) in enumerate(accelerator.prepare(batches())):",
-    ),
-    (
-        "for x, y in tqdm(batches(), total=8):",
-        "for x, y in tqdm(accelerator.prepare(batches()), total=8, disable=not accelerator.is_main_process):",
-    ),
-    ("for x, y in islice(batches(), 100):", "for x, y in islice(accelerator.prepare(batches()), 100):"),
-    (
-        "for number, (x, y) in enumerate(tqdm(batches())):",
-        "tqdm(accelerator.prepare(batches()), disable=not accelerator.is_main_process)",
-    ),
+    ("for (x, y), number in zip(batches(), count()):", f"for (x, y), number in zip({PREPARED}, count()):"),
+    ("for number, (x, y) in enumerate(batches()):", f"for number, (x, y) in enumerate({PREPARED}):"),
+    ("for x, y in tqdm(batches(), total=8):", f"for x, y in tqdm({PREPARED}, total=8, {ALONE}):"),
+    ("for x, y in islice(batches(), 100):", f"for x, y in islice({PREPARED}, 100):"),
+    ("for number, (x, y) in enumerate(tqdm(batches())):", f"tqdm({PREPARED}, {ALONE})"),
 ]
 TAKEN = """
 source = {made}
@@ -171,6 +160,7 @@ TRAPS = [
     trap("another library's iterator", LIBRARY, "for x, y in accelerator.prepare(corpus.train_iter):"),
     trap("slices between bounds", BOUNDS, "for number in accelerator.prepare(range(len(rows) // 4)):"),
 ]
+LEARNS = "            learn(model, optimizer, x, y)"
 UNQUEUED = [
     Trap(f"queue: {name}", MADE + QUEUED.replace(before, after), absent=("prepare(self.feeder",), says=said)
     for name, said, before, after in (
@@ -178,16 +168,11 @@ UNQUEUED = [
         (
             "the end is asked for",
             "same data",
-            "            learn(",
-            "            if x is None:\n                break\n            learn(",
+            LEARNS,
+            f"            if x is None:\n                break\n{LEARNS}",
         ),
         ("a place is given", "same data", "self.feeder.take()", "self.feeder.take(*())"),
-        (
-            "not trained on",
-            "",
-            "learn(model, optimizer, x, y)",
-            "print(x, y)\nfor x, y in batches():\n    learn(model, optimizer, x, y)",
-        ),
+        ("not trained on", "", LEARNS.strip(), f"print(x, y)\nfor x, y in batches():\n    {LEARNS.strip()}"),
     )
 ]
 DRAWN = trap(

@@ -75,58 +75,34 @@ print("left", stopper.left)
 """
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (STOPPER, REDUCED),  # where it is computed
-        (
-            "loss = test_loss()\nif loss < best:\n    torch.save(model.state_dict(), 'best.pt')",
-            'loss = accelerator.reduce(loss, "mean")',  # no backward reads it there
-        ),
-        ("value = train()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
-        ("value = test_loss()\nif value < best:\n    best = value\n    torch.save(model, 'a.pt')", REDUCED),
-        (
-            "for epoch in range(9):\n    value = train()\n    wait += value > best\n    if wait > 3:\n        break",
-            REDUCED,
-        ),
-        (
-            "for epoch in range(9):\n    history.append(train())\n    if min(history[:-1]) < history[-1]:\n        break",
-            'history.append(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nplan.step(train())",
-            'plan.step(accelerator.reduce(train(), "mean"))',
-        ),
-        (
-            "found = {'loss': train(), 'epoch': 1}\nif found['loss'] < best:\n    torch.save(model, 'a.pt')",
-            "found['loss'] = accelerator.reduce(found['loss'], \"mean\")",
-        ),
-        (
-            "value = train()\nif len(data) > 9:\n    is_best = value < best\nelse:\n    is_best = value > best\n"
-            "def save(state, is_best):\n    if is_best:\n        torch.save(state, 'a.pt')\nsave(model, is_best)",
-            REDUCED,
-        ),
-        ("value = train()\nis_best = -value > best\nif is_best:\n    torch.save(model, 'a.pt')", REDUCED),
-        (
-            "value = None\nfor n in range(3):\n    value = train()\nif value < best:\n    torch.save(model, 'a.pt')",
-            REDUCED,
-        ),
-        (
-            "def fit():\n    for epoch in range(9):\n        value = train()\n        if value < best:\n"
-            "            return\n\nfit()",
-            REDUCED,
-        ),
-        (
-            "def keep():\n    global best\n    value = train()\n    if not best or value < best:\n"
-            "        best = value\n        torch.save(model, 'a.pt')\n\nkeep()",
-            REDUCED,  # the best of what is alike may be None, which has no mean
-        ),
-        (
-            "value = train()\nif value < best:\n    for group in optimizer.param_groups:\n        group['lr'] /= 2",
-            REDUCED,
-        ),
-    ],
-)
+DECIDED = """value = train() | <better> |     best = value |     <save>
+value = test_loss() | <better> |     best = value |     <save>
+for epoch in range(9): |     value = train() |     wait += value > best |     if wait > 3: |         break
+value = train() | if len(data) > 9: |     is_best = value < best | else: |     is_best = value > best |\
+ def save(state, is_best): |     if is_best: |         torch.save(state, 'a.pt') | save(model, is_best)
+value = train() | is_best = -value > best | if is_best: |     <save>
+value = None | for n in range(3): |     value = train() | <better> |     <save>
+def fit(): |     for epoch in range(9): |         value = train() |         <better> |             return\
+ |  | fit()
+def keep(): |     global best |     value = train() |     if not best or value < best: |         best =\
+ value |         <save> |  | keep()
+value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2
+loss = test_loss() | if loss < best: |     <save> => loss = accelerator.reduce(loss, "mean")
+for epoch in range(9): |     history.append(train()) |     if min(history[:-1]) < history[-1]: |         break\
+ => history.append(accelerator.reduce(train(), "mean"))
+plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) | plan.step(train())\
+ => plan.step(accelerator.reduce(train(), "mean"))
+found = {'loss': train(), 'epoch': 1} | if found['loss'] < best: |     <save>\
+ => found['loss'] = accelerator.reduce(found['loss'], "mean")"""
+
+
+def _decision(row: str) -> tuple[str, str]:
+    row = row.replace("<save>", "torch.save(model, 'a.pt')").replace("<better>", "if value < best:")
+    body, _, expected = row.replace(" | ", "\n").partition(" => ")
+    return body, expected or REDUCED
+
+
+@pytest.mark.parametrize(("body", "expected"), [(STOPPER, REDUCED), *map(_decision, DECIDED.splitlines())])
 def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     text = after(body)
     assert text.count(".reduce(") == 1 and expected in text, text

@@ -1,8 +1,12 @@
 """Each process has a device of its own; what already works on any device stays."""
 
+from pathlib import Path
+
 import pytest
 
 from .converting import converted, notes, once_more
+from .projects import convert, write
+from .support import table
 
 TRAINING = """<torch>
 
@@ -28,49 +32,40 @@ BLOCK = "torch.cuda.device(accelerator.device if accelerator.device.type == 'cud
 @pytest.mark.parametrize(
     ("code", "becomes"),
     [
-        ('device = torch.device("cuda")', "device = accelerator.device"),
-        (
-            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")',
-            "device = accelerator.device",
-        ),
-        ('device = torch.device("cuda" if args else "cpu")', "device = accelerator.device"),
+        *table(r"""
+device = torch.device("cuda") => device = accelerator.device
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu") => device = accelerator.device
+device = torch.device("cuda" if args else "cpu") => device = accelerator.device
+place: str = "cuda" if args else "cpu" => place: str = accelerator.device.type
+weights = torch.ones(2, device="cuda") => weights = torch.ones(2, device=accelerator.device)
+state = torch.load("w", map_location="cuda:" + str(args)) => torch.load("w", map_location=accelerator.device)
+state = torch.load("w", map_location="cuda:%d" % args) => torch.load("w", map_location=accelerator.device)
+many = map(lambda one: one.cuda(), args) => map(lambda one: one.to(accelerator.device), args)
+loss = torch.nn.L1Loss().cuda(args) => loss = torch.nn.L1Loss().to(accelerator.device)
+ones = torch.cuda.FloatTensor(3) => ones = torch.FloatTensor(3).to(accelerator.device)
+ones = torch.ones(3).to(0) => ones = torch.ones(3).to(accelerator.device)
+ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.device)
+main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
+torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
+device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
+torch.cuda.set_device(0) => torch.cuda.set_device(accelerator.device)
+torch.cuda.set_device(args.gpu) => torch.cuda.set_device(accelerator.device)
+"""),
         (
             'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
             "device = accelerator.device",
-        ),
-        ('weights = torch.ones(2, device="cuda")', "weights = torch.ones(2, device=accelerator.device)"),
-        (
-            'state = torch.load("w", map_location="cuda:" + str(args))',
-            'torch.load("w", map_location=accelerator.device)',
-        ),
-        (
-            'state = torch.load("w", map_location="cuda:%d" % args)',
-            'torch.load("w", map_location=accelerator.device)',
         ),
         (
             'state = torch.load("w", map_location=lambda storage, place: storage.cuda(args))',
             "map_location=lambda storage, place: storage.to(device=accelerator.device)",
         ),
-        ("many = map(lambda one: one.cuda(), args)", "map(lambda one: one.to(accelerator.device), args)"),
-        ("loss = torch.nn.L1Loss().cuda(args)", "loss = torch.nn.L1Loss().to(accelerator.device)"),
-        ("ones = torch.cuda.FloatTensor(3)", "ones = torch.FloatTensor(3).to(accelerator.device)"),
         (
             "if len(rows) > 3: ones = torch.cuda.FloatTensor(3)",
             "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
         ),
-        ("ones = torch.ones(3).to(0)", "ones = torch.ones(3).to(accelerator.device)"),
-        ("ones = torch.ones(3).to(device=0)", "ones = torch.ones(3).to(device=accelerator.device)"),
-        ('main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0])', "model.to(accelerator.device)"),
-        ("torch.cuda.empty_cache()", "if torch.cuda.is_available():\n        torch.cuda.empty_cache()"),
-        (
-            'device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu"',
-            "device = str(accelerator.device)",
-        ),
         ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("if rows.is_cuda:\n        extra = torch.ones(2).cuda()", "accelerator = Accelerator()\n"),
-        ("torch.cuda.set_device(0)", "torch.cuda.set_device(accelerator.device)"),
-        ("torch.cuda.set_device(args.gpu)", "torch.cuda.set_device(accelerator.device)"),
     ],
 )
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
@@ -204,6 +199,33 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
     after = converted(RUNNERS)
     assert "model.train()" in after and "self.fitter.train(rows)" in after
     assert "runner.train(train([]), device=" in after
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
+)
+def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str) -> None:
+    text = script(before='place(device="cuda:2")')
+    text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
+    assert f"place(device=accelerator.device{kind})" in converted(text)
+
+
+SHARED = """import torch
+class Part:
+    def to(self, device): ...
+    def cuda(self, device=None):
+        self.rows = self.rows.cuda(device)
+    def draw(self, **options):
+        return torch.device(options.pop("device", self.place))
+"""
+
+
+@pytest.mark.parametrize(("given", "is_left"), [("", True), ('device="cuda"', False)])
+def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: Path) -> None:
+    text = script(before=f"part = shared.Part(); part.cuda(); part.draw({given})")
+    convert(write(tmp_path, shared=SHARED, entry=text.replace("<torch>", "<torch>\nimport shared")), "entry")
+    after = (tmp_path / "shared.py").read_text()
+    assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

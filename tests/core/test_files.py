@@ -38,6 +38,14 @@ def draw():
     return 1
 --
 ~ print(draw())
+== a file that is moved to its place; a text is not
+def name(text):
+    return text.replace("a", "b")
+--
+part = Path("out.part")
+* part.write_text("x")
+. part.replace("out.txt")
+label = name("aa")
 == a film, where the script has a function `save` of its own
 from matplotlib import animation
 def save(model):
@@ -69,6 +77,12 @@ for name in os.listdir("old"):
 log.write("x")
 * os.fsync(log.fileno())
 log.close()
+== a log whose path opens itself
+where = Path("log.txt")
+- log = where.open("a")
++ log = (where if accelerator.is_main_process else Path(os.devnull)).open("a")
+--
+log.write("x")
 == but not what one process opens anyway is brought to the disk
 * with open("a.txt", "w") as file:
 .     os.fsync(file.fileno())

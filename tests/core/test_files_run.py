@@ -15,26 +15,19 @@ import os
 import shutil
 import time
 from pathlib import Path
-
 <torch>
-
-
 class Settings:
     def __init__(self, stamp=None, overwrite=False):
         if stamp is None:
             stamp = str(time.time_ns())
         self._folder = Path("runs") / stamp
         self.folder.mkdir(parents=True, exist_ok=overwrite)
-
     @classmethod
     def read(cls):
         return cls()
-
     @property
     def folder(self):
         return self._folder
-
-
 def main(settings):
     if os.path.exists("out"):
         if input("overwrite?") == "y":
@@ -46,8 +39,6 @@ def main(settings):
         <step loss = model(x).pow(2).mean()>
     torch.save(model.state_dict(), str(settings.folder / "model.pt"))
     print("=", found)
-
-
 if __name__ == "__main__":
     main(Settings.read())
 """
@@ -65,7 +56,6 @@ def test_a_folder_that_must_not_be_there_is_made_by_one_process(tmp_path: Path) 
 
 STORE = """import os, pickle, shutil
 <torch>
-
 class Store:
     def __init__(self, path):
         self.path, self.items = path, []
@@ -73,17 +63,14 @@ class Store:
             self.load()
         except FileNotFoundError:
             pass
-
     def load(self):
         with open(self.path, "rb") as file:
             self.items = pickle.load(file)
-
     def save(self):
         self.saved = len(self.items)
         with open(self.path + ".new", "wb") as file:
             pickle.dump(self.items, file)
         {put}(self.path + ".new", self.path)
-
 store = Store("items")
 <model torch.nn.Linear(4, 1)>
 for epoch in range(2):
@@ -113,7 +100,6 @@ RENAMED = """import os
 import shutil
 import time
 <torch>
-
 def numbered(path):
     number = 0
     found = path
@@ -121,7 +107,6 @@ def numbered(path):
         number += 1
         found = path + "_" + str(number)
     return found
-
 def main():
     path = "one"
     time.sleep(0.3 * int(os.environ.get("RANK", 0)))
@@ -135,7 +120,6 @@ def main():
     torch.save(model.state_dict(), os.path.join(path, "last.pt"))
     model.load_state_dict(torch.load(os.path.join(path, "last.pt")))
     return path
-
 if __name__ == "__main__":
     result = main()
 """
@@ -165,7 +149,6 @@ FREE = """def free():
         if not os.path.exists(path):
             os.makedirs(path)
             return path
-
 def main():"""
 TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print("takes", path)'
 
@@ -198,18 +181,13 @@ ROWS_OF_ITS_NAME = """
 class Rows:
     def __init__(self):
         self.main = [2, 1]
-
     def all_rows(self):
         return in_order({given})
-
-
 def in_order(main):
     try:
         return sorted(main)
     except TypeError:
         return None
-
-
 if __name__ == "__main__":
     Rows().all_rows()
 """
@@ -231,23 +209,18 @@ UNPACKS = """
 import os, pickle, shutil, tempfile, zipfile
 from pathlib import Path
 <torch>
-
-
 class Rows:
     def path_of_rows(self):
         return Path("kept") / "rows.pkl"
-
     def unpack(self, folder):
         with zipfile.ZipFile("rows.zip") as packed:
             packed.extractall(folder)
-
     def fetch(self):
         root = Path(tempfile.mkdtemp())
         folder = root / "folder"
         self.unpack(folder)
         shutil.move(folder / os.listdir(folder)[0], "raw.txt")
         shutil.rmtree(root)
-
     def prepared(self):
         path = self.path_of_rows()
         {early}
@@ -256,20 +229,15 @@ class Rows:
         rows = torch.tensor([float(one) for one in Path("raw.txt").read_text().split()])
         with path.open("wb") as file:
             pickle.dump(rows, file)
-
     def load(self):
         self.prepared()
         path = self.path_of_rows()
         return pickle.load(path.open("rb"))
-
-
 def main():
     <model nn.Linear(1, 1)>
     for x in torch.utils.data.DataLoader(Rows().load().view(-1, 1), batch_size=2):
         <step loss = model(x).pow(2).mean()>
     return os.path.exists("raw.txt")
-
-
 if __name__ == "__main__":
     result = main()
 """
@@ -299,8 +267,6 @@ def test_what_one_process_writes_at_the_path_of_a_method_is_waited_for() -> None
 
 TOOLS = """
 import os
-
-
 def mkdir(path):
     if not os.path.exists(path):
         os.mkdir(path)
@@ -311,17 +277,12 @@ FRESH = """
 import argparse, json, os, shutil
 <torch>
 import tools
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.main = nn.Linear(4, 1)
-
     def forward(self, x):
         return self.main(x)
-
-
 def prepared():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="out")
@@ -334,13 +295,10 @@ def prepared():
         if os.path.exists(args.out):
             shutil.rmtree(args.out)
         os.makedirs(args.out)
-
     with open(os.path.join(args.out, "settings.json"), "w") as file:
         json.dump(vars(args), file)
     tools.mkdir("extra")
     return args
-
-
 def main():
     args = prepared()
     <model Net().to(args.device)>
@@ -348,8 +306,6 @@ def main():
         <step loss = model(x.to(args.device)).pow(2).mean()>
     torch.save(model.state_dict(), os.path.join(args.out, "model.pt"))
     return sorted([*os.listdir("."), *os.listdir(args.out)])
-
-
 if __name__ == "__main__":
     result = main()
 """
@@ -371,8 +327,6 @@ def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_p
 KEEPS_TWO = """
 import os
 <torch>
-
-
 def keep(net, name):
     torch.save(net.state_dict(), name)
     names = [name]
@@ -384,8 +338,6 @@ def keep(net, name):
             os.remove(old)
     with open("kept.txt", "w") as file:
         file.write(" ".join(names[:2]))
-
-
 net = nn.Linear(2, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
@@ -404,5 +356,5 @@ def test_a_list_of_the_files_that_are_kept_is_one_process_s(tmp_path: Path) -> N
     convert(tmp_path, "script")
     after = (tmp_path / "script.py").read_text()
     assert "if os.path.exists(old) and accelerator.is_main_process:" in after
-    assert "    accelerator.wait_for_everyone()\n\n\naccelerator = " in after
+    assert "    accelerator.wait_for_everyone()\naccelerator = " in after
     assert train(tmp_path, "script", 2) == [["2.pt", "3.pt", "3.pt", "2.pt"]] * 2

@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted
 from .running import launched, plain
+from .support import table
 
 SCRIPT = """<torch>
 
@@ -34,25 +35,21 @@ def script(step: str, targets: str = "x, y") -> str:
 @pytest.mark.parametrize(
     ("step", "becomes"),
     [
-        ("right += (model(x.to(device)).argmax(1).cpu() == y).sum().item()", ".cpu() == y.cpu())"),
+        *table(r"""
+right += (model(x.to(device)).argmax(1).cpu() == y).sum().item() => .cpu() == y.cpu())
+_, p = model(x.to(device)).cpu().max(1); right += (p == y).sum().item() => p == y.cpu()
+found.append(model(x.to(device)).cpu()); wanted.append(y) => wanted.append(y.cpu())
+p = model(x.to('cuda')).max(1)[1].to('cpu'); right += torch.sum(p == y.data).item() => p == y.cpu().data
+o = model(x.to(device)).cpu(); right += nn.functional.cross_entropy(o, y).item() => cross_entropy(o, y.cpu())
+p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])] => torch.cat([p, y.cpu()])
+right += model(x.to(device)).sum().item(); wanted.extend(y) => wanted.extend(y.cpu())
+right += hits(scale.back(model(x.to(device)).cpu()), y).sum().item(); y.view(-1) => , y.cpu())
+right += model(x.to(device)).sum().item(); wanted += list(y) => wanted += list(y.cpu())
+"""),
         (
             "o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()",
             "p.eq(y.cpu().view_as(p))",
         ),
-        ("_, p = model(x.to(device)).cpu().max(1); right += (p == y).sum().item()", "p == y.cpu()"),
-        ("found.append(model(x.to(device)).cpu()); wanted.append(y)", "wanted.append(y.cpu())"),
-        (
-            "p = model(x.to('cuda')).max(1)[1].to('cpu'); right += torch.sum(p == y.data).item()",
-            "p == y.cpu().data",
-        ),
-        (
-            "o = model(x.to(device)).cpu(); right += nn.functional.cross_entropy(o, y).item()",
-            "cross_entropy(o, y.cpu())",
-        ),
-        ("p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])]", "torch.cat([p, y.cpu()])"),
-        ("right += model(x.to(device)).sum().item(); wanted.extend(y)", "wanted.extend(y.cpu())"),
-        ("right += hits(scale.back(model(x.to(device)).cpu()), y).sum().item(); y.view(-1)", ", y.cpu())"),
-        ("right += model(x.to(device)).sum().item(); wanted += list(y)", "wanted += list(y.cpu())"),
     ],
 )
 def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
@@ -61,14 +58,11 @@ def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
 
 @pytest.mark.parametrize(
     ("step", "becomes"),
-    [
-        (
-            "x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()",
-            "== y.cpu())",
-        ),
-        ("x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item()", "== y.cpu())"),
-        ("right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item()", "batch[1].cpu())"),
-    ],
+    table(r"""
+x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item() => == y.cpu())
+x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item() => == y.cpu())
+right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item() => batch[1].cpu())
+"""),
 )
 def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
     assert becomes in converted(script(step, "batch"))

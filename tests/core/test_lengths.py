@@ -24,7 +24,7 @@ print(len(loader), [loader])
     ("lines", "part", "behind", "above"),
     [
         ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
-        ("start = epoch * len(loader)", "(i + start) * 0.1", "pass", True),
+        ("start = epoch * max(1, len(loader))", "(i + start) * 0.1", "pass", True),
         ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
         ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
         ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),
@@ -96,3 +96,32 @@ def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str,
     made = "batches = iter(loader)\n"
     text = MADE_LONG.format(length=length, above=made * above, within=f"{made}    " * (not above))
     assert (f"2 * {length} * accelerator.num_processes" in converted(text)) is (above and length == "STEPS")
+
+
+HANDED_ON = """<torch>
+def learn(model, optimizer, loader, i, x, y):
+    print({asked})
+    <step>
+    {more}
+    return model, i
+<model>
+loader = DataLoader([], 8)
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        model, n = learn(model, optimizer, loader, i, x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "above"),
+    [
+        ("i / len(loader)", "pass", ["model", "loader"]),
+        ("i / len(loader)", "model = torch.nn.Sequential(model)", ["loader"]),
+        ("next(iter(loader))", "pass", ["model"]),
+    ],
+)
+def test_what_is_handed_on_and_comes_back_is_prepared_above(asked: str, more: str, above: list[str]) -> None:
+    """A loader that is asked for its length, a model that is given back as it was."""
+    first = converted(HANDED_ON.format(asked=asked, more=more)).partition("for epoch")[0]
+    prepared = first.rpartition(" = accelerator.prepare(")[0].rpartition("\n")[2].split(", ")
+    assert [one for one in ("model", "loader") if one in prepared] == above

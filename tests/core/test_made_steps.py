@@ -11,8 +11,6 @@ from .support import Trap, check
 STEPS = """
 <torch>
 from torch.utils.data import DataLoader
-
-
 def make_step(train, learn=None):
     def step(state, batch):
         net = state["net"]
@@ -26,23 +24,15 @@ def make_step(train, learn=None):
             with torch.no_grad():
                 loss = net(batch).pow(2).mean()
         return loss
-
     return step
-
-
 def make_learn():
     def learn(optimizer):
         optimizer.step()
-
     return learn
-
-
 def batches(data):
     while True:
         for part in DataLoader(data, 4):
             yield part
-
-
 def main():
     torch.manual_seed(0)
     net = nn.Linear(4, 1)
@@ -60,8 +50,6 @@ def main():
             other = next(test_batches)
             tested.append(test_step(state, other).item())
     return [net.weight.detach().clone(), torch.tensor(tested)]
-
-
 result = main()
 """
 LINES = (

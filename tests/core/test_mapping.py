@@ -97,16 +97,21 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     assert f"DistributedSampler(args.rows, {numbers})" in converted(text)
 
 
-def test_a_loader_whose_rows_the_script_deals_is_left_to_it() -> None:
-    text = NODE.replace(
-        "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n", ""
-    )
-    text = text.replace("        sampler.set_epoch(epoch)\n", "").replace(
-        "args.rows, 8, sampler=sampler", "args.rows[gpu::4], 8"
-    )
-    after = converted(text)
-    assert "optimizer = accelerator.prepare(optimizer)" in after
-    assert "loader = accelerator.prepare" not in after
+@pytest.mark.parametrize(
+    ("rows", "wrapper", "prepared"),
+    [
+        ("args.rows[gpu::args.processes]", "model", "model, optimizer"),
+        ("args.rows[gpu::4]", "DDP(model, device_ids=[gpu])", "optimizer"),
+        ("args.rows", "DDP(model, device_ids=[gpu])", "optimizer"),
+        ("args.rows[::2]", "model", "model, optimizer, loader"),  # a group, with which nothing is done
+    ],
+)
+def test_a_loader_whose_rows_the_script_deals_is_left_to_it(rows: str, wrapper: str, prepared: str) -> None:
+    sampler = "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n"
+    text = NODE.replace(sampler, "").replace("        sampler.set_epoch(epoch)\n", "")
+    text = text.replace("args.rows, 8, sampler=sampler", f"{rows}, 8")
+    text = text.replace("DDP(model, device_ids=[gpu])", wrapper)
+    assert f"{prepared} = accelerator.prepare({prepared})" in converted(text)
     assert not notes(text, "CT902")
 
 

@@ -120,6 +120,13 @@ except FileExistsError:
 .     os.mkdir("out")
 . except FileExistsError:
 .     print("it is there")
+== a folder that must be new, or the run ends
+try:
+-     os.mkdir("out")
++     with accelerator.main_process_first():
++         os.makedirs("out", exist_ok=not accelerator.is_main_process)
+except FileExistsError:
+    sys.exit("it is there")
 == a folder that is made where the author does not find it
 try:
     os.stat("out")

@@ -11,26 +11,21 @@ from .projects import convert, write
 ENTRY = """
 <torch>
 {imports}
-
 class Run:
     def train(self):
         net = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for x in DataLoader(range(8)):
             <step net(x).square().mean()>
-
 run = Run()
 run.train()
 {more}
 """
 OTHER = """
 import torch
-
 __all__ = ["train", "score"]
-
 def train(net):
     return torch.nn.DataParallel(net).cuda()
-
 def score():
     return torch.ones(1).cuda()
 """
@@ -57,14 +52,11 @@ def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path:
 
 CLASSES = """
 import torch
-
 class Other:
     def __init__(self):
         self.net = torch.nn.Linear(1, 1).cuda()
-
     def train(self):
         return self.net.cuda()
-
 class Named(Other):
     def train(self):
         return 1
@@ -91,29 +83,24 @@ def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[
 
 TRAINS = """
 <torch>
-
 def main(args):
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for x in DataLoader(range(8)):
         <step net(x).square().mean()>
-
 if __name__ == "__main__":
     main(None)
 """
 SUBMITS = """
 {imports}
 import training
-
 class Job:
     def __call__(self):
         training.main(None)
-
 def main():
     executor = {executor}
     executor.submit(Job())
     {more}
-
 if __name__ == "__main__":
     main()
 """
@@ -179,15 +166,12 @@ def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
 
 COMMANDS = """import click
 <torch>
-
 {group}
-
 {command}
 def fit(rate):
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     <loop>
-
 if __name__ == "__main__":
     {start}
 """
@@ -205,6 +189,8 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         (GROUP, "@cached.method()", "cli()", False),
         ("ex = Experiment()", "@ex.main", "ex.run_commandline()", True),
         ("ex = Experiment()", "@ex.main", "print(ex)", False),
+        ("def told():\n    print(click)", "", "told()", True),  # it offers what it defines
+        ("def told(by):\n    by.main()", "", "told(click)", False),
     ],
 )
 def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: str, trains: bool) -> None:

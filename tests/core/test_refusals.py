@@ -11,7 +11,6 @@ from .projects import write
 
 TRAINING = """<torch>
 {imports}
-
 {definitions}
 def train(rows):
     model = torch.nn.Linear(4, 2)
@@ -19,7 +18,6 @@ def train(rows):
     {before}
     for x, y in DataLoader(rows, 8):
         <step>
-
 train([])
 """
 
@@ -31,14 +29,12 @@ def script(imports: str = "", definitions: str = "", before: str = "pass", optim
 
 
 SWITCHED = """<torch>
-
 def train(rows, line_search={default}):
     <model>
     if line_search:
         optimizer = torch.optim.LBFGS(model.parameters())
     for x, y in DataLoader(rows, 8):
         <step>
-
 train({given})
 """
 
@@ -50,18 +46,15 @@ WORKERS = script(
 
 
 PLAYS = """import torch
-
 policy = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
 {loader}
-
 def play(world):
     kept, state, over = [], world.reset(), False
     while not over:
         state, gain, over, more = world.step(policy(state).argmax())
         kept.append((state, gain))
     return kept
-
 for state, gain in {data}:
     loss = (policy(state) * gain).sum()
     <step loss>
@@ -71,11 +64,9 @@ for state, gain in {data}:
 GAMES = "def batches(games):\n    yield from games\n\n"
 RECORDED = """import random
 import torch
-
 policy = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
 memory = []
-
 def judge(world):
     policy.eval()
     total, state, over = 0.0, world.reset(), False
@@ -84,7 +75,6 @@ def judge(world):
         {kept}
         total += gain
     return {given}
-
 for turn in range(100):
     state, gain = random.choice(recorded)
     loss = (policy(state) * gain).sum()
@@ -131,13 +121,10 @@ def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> No
 
 GIVEN_AWAY = """import torch
 {imported}
-
 <model>
-
 {decorated}
 def update(engine, batch):
     <step loss = model(batch).mean()>
-
 {end}
 """
 
@@ -168,11 +155,9 @@ def test_a_script_for_accelerate_is_told_which_lines_to_change() -> None:
 
 TESTS = """import {runner}
 <torch>
-
 def test_training():
     <model>
     <loop>
-
 {end}
 """
 

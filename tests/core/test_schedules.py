@@ -235,6 +235,9 @@ STOPS = "if steps >= 10:\n            goes_on = False\n            break"
         ("while epoch < 2", "pass", True),
         ("while epoch < 2", "if steps % 4 == 0:\n            print(steps)", True),
         ("for epoch in range(2)", "if steps >= 10:\n            break", True),
+        ("for epoch in range(20 // len(loader))", "pass", False),
+        ("n = len(loader)\nfor epoch in range(20 // n)", "pass", False),
+        ("n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows))", "pass", True),
     ],
 )
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
@@ -411,3 +414,11 @@ def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: st
     places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
     text = Trap("", PER_EPOCH.format(**places)).text
     assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves
+
+
+@pytest.mark.parametrize(("length", "moves"), [("len(self.loader)", False), ("30", True)])
+def test_a_schedule_of_the_length_of_a_prepared_loader_is_not_prepared(length: str, moves: bool) -> None:
+    places = {"in_step": "pass", "in_epoch": "plan.step()", "behind": "pass"}
+    made = f"run(self, epochs):\n        plan = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1, 0, {length})"
+    text = PER_EPOCH.format(**places).replace("run(self, epochs):", made)
+    assert ("plan = accelerator.prepare(" in converted(Trap("", text).text)) is moves

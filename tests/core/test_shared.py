@@ -206,6 +206,10 @@ GIVEN_DEVICE = {
                 self.epochs = epochs
                 self.device = torch.device(device)
 
+            def put(self, device):
+                self.at = torch.device(device)
+                return self
+
             def run(self, loader, model):
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in loader:
@@ -241,6 +245,8 @@ IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'c
         ("1, device", f"device = 'cuda'\n{' ' * 16}{GOT}", False),
         ("*[1, (lambda where: where)(device)]", GOT, False),
         ("1", GOT, False),
+        ("1, device).put(device", GOT, True),
+        ("1, device).put('cuda'", GOT, True),
     ],
 )
 def test_a_class_of_another_file_keeps_the_device_it_got(
@@ -250,7 +256,8 @@ def test_a_class_of_another_file_keeps_the_device_it_got(
     trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
     convert(write(tmp_path, trainer=trainer, train=script), "train")
     after = (tmp_path / "trainer.py").read_text()
-    assert ("self.device = torch.device(device)" in after) is stays
+    assert (GOT in after) is stays
+    assert ("self.at = torch.device(device)" in after) is ("put('cuda'" not in given)
 
 
 OWN_GROUP = """

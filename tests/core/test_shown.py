@@ -4,12 +4,12 @@ import pytest
 from crosstrain_migrate.core.conversion import convert
 
 from .converting import notes
+from .support import table
 
 SCRIPT = """\
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-
 model = nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.MSELoss()
@@ -38,22 +38,18 @@ def _shown(line: str) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
+        *table(r"""
+print(running / (i + 1)) => accelerator.print(accelerator.reduce(running, "mean") / (i + 1))
+print(right / seen) => accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))
+print((i + 1) * x.size(0)) => accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))
+print("%d %.3f" % (epoch, loss)) => accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))
+print("{:.3f}".format(loss)) => "{:.3f}".format(accelerator.reduce(loss, "mean"))
+print(f"{loss:.3f}") => print(f"{accelerator.reduce(loss, 'mean'):.3f}")
+print(both.item()) => accelerator.print(accelerator.reduce(both, "mean").item())
+"""),
         ("print(loss.item())", f"accelerator.print({MEAN})"),
         ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
-        ("print(running / (i + 1))", 'accelerator.print(accelerator.reduce(running, "mean") / (i + 1))'),
-        (
-            "print(right / seen)",
-            'accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))',
-        ),
         ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
-        ("print((i + 1) * x.size(0))", 'accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))'),
-        (
-            'print("%d %.3f" % (epoch, loss))',
-            'accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))',
-        ),
-        ('print("{:.3f}".format(loss))', '"{:.3f}".format(accelerator.reduce(loss, "mean"))'),
-        ('print(f"{loss:.3f}")', "print(f\"{accelerator.reduce(loss, 'mean'):.3f}\")"),
-        ("print(both.item())", 'accelerator.print(accelerator.reduce(both, "mean").item())'),
     ],
 )
 def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str) -> None:
@@ -136,24 +132,17 @@ METER = """
 class Meter:
     def __init__(self):
         self.total, self.count, self.mean = 0.0, 0, 0.0
-
     def update(self, value):
         self.total += value
         self.count += 1
         self.mean = self.total / self.count
-
-
 class Board:
     def __init__(self, *meters):
         self.meters = meters
-
     def display(self, step):
         print(step, [meter.mean for meter in self.meters])
-
-
 def bar(step, text):
     print(step, text)
-
 """
 
 

@@ -9,13 +9,9 @@ from .running import launched, plain
 
 SCRIPT = """
 <torch>
-
-
 def make_loader(rows):
     data = TensorDataset(torch.arange(2.0 * rows).view(rows, 2), torch.zeros(rows, 1))
     return DataLoader(data, batch_size=1), 10
-
-
 class Trainer:
     def __init__(self):
         self.steps = 4
@@ -23,22 +19,18 @@ class Trainer:
         self.batches = iter(self.loader)
         self.model = nn.Linear(2, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-
     def batch(self):
         try:
             return next(self.batches)
         except StopIteration:
             self.batches = iter(self.loader)
             return next(self.batches)
-
     def train(self):
         for step in range(self.steps):
             x, y = self.batch()
             loss = F.mse_loss(self.model(x), y)
             <self.step loss>
             print("= step", step, int(x[0, 0]) // 2)
-
-
 Trainer().train()
 """
 PREPARE = "self.loader = accelerator.prepare(self.loader)"
@@ -66,12 +58,9 @@ def test_what_another_method_binds_too_is_prepared_there_as_well() -> None:
 FILLED = """
 <torch>
 from torch.utils.data import DataLoader
-
-
 class Endless:
     def __init__(self, loader):
         self.loader, self.batches = loader, None
-
     def next(self):
         try:
             return next(self.batches)
@@ -79,18 +68,12 @@ class Endless:
             self.batches = iter(self.loader)
             return next(self.batches)
     {length}
-
-
 def endless():
     loader = DataLoader(rows, batch_size=2)
     return Endless(loader)
-
-
 def fill(x, loader):
     found = loader.next()
     {fills}
-
-
 loaders, x, model = dict(train=endless(), test=endless()), torch.zeros(2, 3), nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(4):

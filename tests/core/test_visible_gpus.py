@@ -7,18 +7,15 @@ from .converting import converted, notes, once_more
 CHOSEN_INSIDE = """import argparse
 import os
 <torch>
-
 def choose(args):
     os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
     print("GPU", args.gpu)
-
 def main():
     args = argparse.ArgumentParser().parse_args()
     {first}
     <model>
     {then}
     <loop>
-
 main()
 """
 
@@ -46,13 +43,11 @@ def test_an_option_that_says_which_gpus_there_are_names_no_device() -> None:
 TRAINED_APART = """import argparse
 import os
 <torch>
-
 def train(args, model, optimizer):
     for x, y in DataLoader([], 8):
         if torch.cuda.is_available() and args.use_gpu:
             x, y = x.cuda(), y.cuda()
         <step>
-
 def main(given):
     args = argparse.ArgumentParser().parse_args(given)
     {above}
@@ -61,7 +56,6 @@ def main(given):
     if torch.cuda.is_available() and args.use_gpu:
         model = torch.nn.DataParallel(model).cuda()
     train(args, model, torch.optim.SGD(model.parameters(), lr=0.1))
-
 if __name__ == "__main__":
     given = []
     main(given)
@@ -82,22 +76,18 @@ def test_a_choice_of_a_gpu_that_comes_behind_the_accelerator_is_said() -> None:
 
 WRAPPED_ABOVE = """import os
 <torch>
-
 def place(model, gpus):
     if len(gpus) > 1:
         model = torch.nn.DataParallel(model, device_ids=gpus)
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[0])
     return model.cuda()
-
 def train():
     <model>
     model = place(model, [0, 1])
     <loop>
-
 def main():
     print("start")
     train()
-
 main()
 """
 
@@ -109,22 +99,18 @@ def test_a_choice_that_comes_too_late_holds_no_other_accelerator_back() -> None:
 LOGGED = """import argparse
 import os
 <torch>
-
 class Notes:
     def __init__(self, path):
         self.file = open(path, "w")
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--cpu", action="store_true")
 args = parser.parse_args()
 {lines}
-
 def main():
     device = torch.device("cpu" if args.cpu else "cuda")
     <model torch.nn.Linear(4, 2).to(device)>
     <loop>
         notes.file.write("step")
-
 main()
 """
 
@@ -182,11 +168,9 @@ def test_a_script_that_asks_who_launched_it_chooses_by_itself(gpus: str) -> None
 
 CHOSEN = """import os
 <torch>
-
 def choose(gpu):
     os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     print("on", gpu)
-
 choose("0")
 print("start")
 <model>
@@ -214,13 +198,11 @@ def test_an_event_file_above_the_choice_of_a_gpu_is_the_main_process_s(use: str,
 IN_A_GUARD = """import os
 <torch>
 import torch.distributed as dist
-
 def main():
     dist.init_process_group("nccl")
     <model>
     model = torch.nn.parallel.DistributedDataParallel(model)
     <loop>
-
 {head}
 if __name__ == "__main__":
     os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"

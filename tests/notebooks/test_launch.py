@@ -133,6 +133,18 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
             8: [f"def training_2{BEGUN}", f"notebook_launcher(training_2, {LAUNCHED}"],
         },
     ),
+    # Its batches are those of one process in the second, too; what is held elsewhere is trained in the kernel, too.
+    "a loader made anew, epochs by its length and a model that another object holds": (
+        f"{START}{MODEL}kept = dict(of=model)\n{LOOP}# %%\ntrain_loader = DataLoader(train_set, batch_size=5)\n"
+        f"turns = 9 // len(train_loader)\n{LOOP.replace('2', 'turns', 1)}# %%\nprint(kept)\n",
+        {
+            7: ["turns = 9"],
+            8: [
+                f"{PREPARED}    turns = 9 // len(train_loader)\n    for epoch in range(turns):\n",
+                "\nmodel.load_state_dict(model_state)",
+            ],
+        },
+    ),
     "an optimizer that two cells use keeps its state": (
         START + ADAM + LOOP + LOOP,
         {

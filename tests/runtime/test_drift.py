@@ -8,6 +8,7 @@ import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from crosstrain.local_sgd import LocalSGD
+from crosstrain.step.replica_consistency import checksums
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
@@ -161,3 +162,8 @@ def test_sharded_weights_are_not_compared_and_their_rates_are() -> None:
     assert errors_of(_sharded, 2, False) == ["no error"] * 2
     for message in errors_of(_sharded, 2, True):
         assert "rank 0 has [0.1]; rank 1 has [0.3]" in message
+
+
+def test_the_bits_of_a_tensor_are_added_whatever_its_strides() -> None:
+    for one in (torch.ones(1).expand(9), torch.ones(5, 2)[:, 1], torch.ones(1).as_strided((1,), (0,))):
+        assert checksums([one]) == checksums([one.clone(memory_format=torch.contiguous_format)])

@@ -156,8 +156,8 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
     """The sum of the tensor's bits, eight bytes at a time, which is ten times as fast as element by element."""
     flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
     integer, several = _INTEGERS[flat.element_size()], 8 // flat.element_size()
-    if flat.storage_offset() % several:
-        flat = flat.clone()
+    if flat.storage_offset() % several or flat.stride(0) != 1:  # as one value expanded to many
+        flat = flat.clone(memory_format=torch.contiguous_format)
     whole = flat.numel() - flat.numel() % several
     total = flat[:whole].view(torch.int64).sum()
     return total if whole == flat.numel() else total + flat[whole:].view(integer).sum(dtype=torch.int64)

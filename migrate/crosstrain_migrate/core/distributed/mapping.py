@@ -15,7 +15,13 @@ from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    Frame,
+    Script,
+    is_function_frame,
+    is_statement_call,
+    names_in,
+)
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 
@@ -43,13 +49,22 @@ def distributes_itself(script: Script) -> bool:
 def is_shared_out(script: Script, data: Data) -> bool:
     """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
     one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
-    if not any(SAMPLERS.search(script.last(call.func)) for call in script.calls):
+    is_dealt = any(SAMPLERS.search(script.last(call.func)) for call in script.calls)
+    if not is_dealt and not _only_starts_group(script):
         return False
     if not isinstance(data.node, ast.Name | ast.Attribute):
         return False
     frame, text = script.frame(data.node), written(data.node)
     is_given = is_function_frame(frame) and text in script.parameters(frame)
     return not (is_given and is_function_frame(frame) and len(script.callers(frame)) > 1)
+
+
+def _only_starts_group(script: Script) -> bool:
+    """Whether a script neither averages anything over its group nor deals rows by it, `rows[rank::size]`."""
+    slices = (one for one in script.table.each(ast.Slice) if one.step is not None)
+    cut = any(one.lower is not None and names_in(one.lower) for one in slices)
+    calls = (script.dotted(call.func) for call in script.calls)
+    return not cut and not has_wrapper(script) and not any(map(_COLLECTIVE.search, calls))
 
 
 def shards_layers(script: Script) -> ast.Call | None:

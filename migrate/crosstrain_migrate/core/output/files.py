@@ -460,11 +460,15 @@ class Files:
         if self._is_temporary(call):
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
-        statement = self.script.statement(call)
+        statement, made = self.script.statement(call), ""
+        if path is None and writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
+            made = self.script.name_of("pathlib.Path", call)  # by which a file that makes paths knows them
+            is_path = "." not in made and not self.script.is_imported(call.func)
+            path = call.func.value if is_path else None
         if path is None or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False):
             self.leave(call)
             return
-        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP)
+        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, made)
         for sync in self.script.calls:  # which the null device refuses
             is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)
             statement = self.script.statement(sync)
@@ -481,11 +485,16 @@ def _closes(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and is_method(statement.value, "close", "flush")
 
 
-def null_device(plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str) -> None:
-    """The file at `path` is the null device on all but the main process, which `state` knows."""
+def null_device(
+    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
+) -> None:
+    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
+    `path` is asked to open itself."""
     module = plan.script.module(path)
     given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
-    plan.replace(path, rule, reason, f"{given} if {state}.is_main_process else os.devnull", group, path=path)
+    other = f"{made}(os.devnull)" if made else "os.devnull"
+    code = f"{given} if {state}.is_main_process else {other}"
+    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
     names = {
         a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
     }

@@ -147,10 +147,25 @@ class Folders:
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
         ):
-            if not self._decide_alike(call, deciding):
+            if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)
             return
         self.files.guard(deciding)
+
+    def _one_stops(self, call: ast.Call, deciding: ast.If | ast.Try) -> bool:
+        """`try: makedirs(path)`, `except FileExistsError: sys.exit(...)`: the folder of an earlier run stops the main process,
+        and with it the run; the others find the one that it has made."""
+        statement = self.script.statement(call)
+        if not isinstance(deciding, ast.Try) or statement is not deciding.body[0]:
+            return False
+        ends = [one.body[-1] for one in deciding.handlers]
+        stops = all(isinstance(one, ast.Raise) or _exits(getattr(one, "value", one)) for one in ends)
+        if not stops or not self.audience.comes_alike(deciding):
+            return False
+        self._may_exist(call, f"not {self.files.state(call)}.is_main_process")
+        context = f"{self.files.state(call)}.main_process_first()"
+        self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+        return True
 
     def _decide_alike(self, call: ast.Call, deciding: ast.If | ast.Try) -> bool:
         """`if not exists(path): makedirs(path)`, `elif start: raise`, `else: rmtree(path); makedirs(path)`: all take the same
@@ -211,22 +226,22 @@ class Folders:
             for n in walk(one)
         )
 
-    def _may_exist(self, call: ast.Call) -> None:
+    def _may_exist(self, call: ast.Call, where: str = "True") -> None:
         exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)
         name = self.script.dotted(call.func)
         if (allowed := writers.decides_by_folder(call)) is not None:
             self._main_process_decides(call, allowed)
         elif exist is not None:
             if isinstance(exist.value, ast.Constant) and exist.value.value is False:
-                self.plan.replace(exist.value, RULE, REASON, "True", GROUP)
+                self.plan.replace(exist.value, RULE, REASON, where, GROUP)
         elif name == "os.mkdir":
             if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
-                template = f"{written(call.func.value)}.makedirs({{path}}, exist_ok=True)"
+                template = f"{written(call.func.value)}.makedirs({{path}}, exist_ok={where})"
                 self.plan.replace(call, RULE, REASON, template, GROUP, path=call.args[0])
             elif is_statement_call(self.script, call):
                 self.files.guard(self.script.statement(call))
         elif len(call.args) < (3 if name == "os.makedirs" else 2):
-            code = "exist_ok=True"
+            code = f"exist_ok={where}"
             self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=GROUP, code=code))
 
     def _main_process_asks(self, call: ast.Call, path: ast.expr | None) -> bool:

@@ -127,7 +127,7 @@ class Recorders:
 
     def _is_option(self, given: ast.expr) -> bool:
         """Whether `disable=not verbose` says the same on all processes: nothing in it knows a rank."""
-        if not isinstance(given, ast.Name | ast.Attribute | ast.UnaryOp):
+        if not isinstance(given, ast.Name | ast.Attribute | ast.UnaryOp | ast.Subscript):
             return False
         texts = {written(n) for n in walk(given) if isinstance(n, ast.Name | ast.Attribute)}
         frames = (self.script.frame(given), self.script.module(given))
@@ -136,7 +136,11 @@ class Recorders:
 
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""
-        if any(k.arg == keyword for k in call.keywords):
+        given = next((k.value for k in call.keywords if k.arg == keyword), None)
+        if given is not None and keyword == "mode" and self._is_option(given):
+            template = f'{{it}} if {self.files.state(call)}.is_main_process else "disabled"'
+            self.plan.replace(given, rule, "one process records the run", template, group, it=given)
+        if given is not None:
             return
         if any(k.arg is None for k in call.keywords) and keyword in self._keywords:
             return  # `**options` may say it

@@ -190,7 +190,14 @@ def removes_file(script: Script, call: ast.Call) -> bool:
 
 def happens_once(script: Script, call: ast.Call | None) -> bool:
     """Whether a call moves or removes a file."""
-    return call is not None and script.dotted(call.func) in _ONCE
+    return call is not None and (script.dotted(call.func) in _ONCE or moves_itself(script, call))
+
+
+def moves_itself(script: Script, call: ast.Call) -> bool:
+    """`path.replace(other)`; a text's method takes two, and its result is used."""
+    is_plain = last_name(call.func) in ("rename", "replace") and len(call.args) == 1 and not call.keywords
+    is_asked = isinstance(call.func, ast.Attribute) and not script.functions(call.func.attr)
+    return is_plain and is_asked and is_statement_call(script, call)
 
 
 def stands_alone(script: Script, call: ast.Call) -> bool:
@@ -207,7 +214,7 @@ def stands_alone(script: Script, call: ast.Call) -> bool:
 def writes_file(script: Script, call: ast.Call) -> bool:
     """Whether a library's call writes, moves or removes a file. What a function of the project does is seen in it."""
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in FUNCTIONS or written_elsewhere(script, call) is not None:
+    if name in FUNCTIONS or moves_itself(script, call) or written_elsewhere(script, call) is not None:
         return not writes_memory(script, call)
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))

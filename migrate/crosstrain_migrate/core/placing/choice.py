@@ -64,7 +64,7 @@ def device_choice(
                     placed = _placed(script, frame, code, at, at_head=finder is _by_moves)
                     given = _ONLY_CPU.fullmatch(placed.code) if finder is _by_argument else None
                     return placed if given is None else replace(placed, device=given["device"])
-    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_moves)
+    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves)
     choice = (
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)

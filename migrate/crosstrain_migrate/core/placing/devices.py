@@ -32,8 +32,8 @@ from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without
 from .given_devices import is_given, runs
 from .lost import Lost
 from .numbered import is_number, numbered_lists
-from .own_moves import has_nothing_else, has_own_cuda
-from .sides import arms_of, asks_place, is_about_gpu, keeps_data, must_be_text, side_of
+from .own_moves import has_nothing_else, has_own_cuda, is_told
+from .sides import arms_of, asks_place, is_about_gpu, is_asked_as_text, keeps_data, must_be_text, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
@@ -238,6 +238,8 @@ class Devices:
             if not has_nothing_else(self.script, of):  # else it is the method that knows the device
                 self._own_cuda(call, of)
             return
+        if is_told(self.script, call):
+            return
         more = "".join(
             f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords) if keyword.arg != "device"
         )
@@ -377,7 +379,7 @@ class Devices:
                 self._place(node, as_text=True)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
-                self._place(node)
+                self._place(node, as_text=is_asked_as_text(self.script, parent))
         elif isinstance(parent, ast.arguments):
             self._place(node)
         elif isinstance(parent, ast.Assign):
@@ -425,6 +427,7 @@ class Devices:
             node,
             as_text=is_type
             or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
+            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str")
             or (isinstance(parent, ast.keyword) and parent.arg == "default"),
         )
 

@@ -47,7 +47,8 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
                         return _with_own_number(script, choice, found[1])
-                first = first or (found[1] if asked else None)
+                is_said = isinstance(found[1], ast.Call)  # where the call is replaced
+                first = first or (found[1] if asked and not is_said else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
 
 
@@ -61,8 +62,11 @@ def _as_overwritten(script: Script, frame: Frame, code: str, node: ast.AST) -> s
 
 
 def _with_own_number(script: Script, choice: Choice, chosen: ast.AST) -> Choice:
-    """The choice where the options hold the device, and that of the first GPU for all: each process puts its own there."""
+    """The choice where the options hold the device: the accelerator is given it; and that of the first GPU for all: each
+    process puts its own there."""
     held = _HELD.fullmatch(choice.code)
+    if held is not None and isinstance(chosen, ast.Call):  # `torch.device(config.device)`
+        return replace(choice, code=f'str({held["device"]}) == "cpu"', device=held["device"])
     if held is None or "cuda:" not in ast.unparse(chosen):
         return choice
     made = script.parent(chosen)
@@ -239,7 +243,8 @@ def _set_by_name(script: Script, home: Frame, name: str, attribute: str) -> list
 def _is_of_class(script: Script, attribute: str) -> bool:
     """Whether a class of the project has an attribute of this name: one of options."""
     return any(
-        isinstance(one, ast.Assign) and attribute in map(written, one.targets)
+        (isinstance(one, ast.Assign) and attribute in map(written, one.targets))
+        or (isinstance(one, ast.AnnAssign) and written(one.target) == attribute)
         for cls in script.table.each(ast.ClassDef)
         for one in cls.body
     )

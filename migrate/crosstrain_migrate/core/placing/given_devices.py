@@ -1,20 +1,22 @@
-"""A device that a class of another file is given: other scripts of the project give it theirs."""
+"""A device that a class or function of another file is given: other scripts of the project give it theirs."""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 from .sides import side_of
 
 
 def is_given(script: Script, call: ast.Call) -> bool:
-    """`self.device = torch.device(device)` where all that the script gives is a variable that holds a device, and so becomes
-    the accelerator's."""
+    """`self.device = torch.device(device)` of `__init__` or another method, where all that the script gives is a variable
+    that holds a device, and so becomes the accelerator's."""
     frame = script.frame(call)
     given = call.args[0] if len(call.args) == 1 else None
+    if not script.is_entry(call) and is_function_frame(frame) and _is_of_options(frame, given):
+        return not any(k.arg == "device" for one in script.callers(frame) for k in one.keywords)
     cls = script.class_of(frame)
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
@@ -22,9 +24,23 @@ def is_given(script: Script, call: ast.Call) -> bool:
     stores = [one for one in script.stores(frame, name) if not _excludes(script, one, call)]
     if script.is_entry(call) or name not in script.parameters(frame) or stores:
         return False
-    made = [one for one in script.calls if _is_made(script, one, cls, 0)] if frame.name == "__init__" else []
+    is_init = frame.name == "__init__"
+    made = (
+        [one for one in script.calls if _is_made(script, one, cls, 0)] if is_init else script.callers(frame)
+    )
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def _is_of_options(function: Function, given: ast.expr | None) -> bool:
+    """`kwargs.pop("device", other)` of a function with `**kwargs`"""
+    options = function.args.kwarg.arg if function.args.kwarg is not None else ""
+    asks = isinstance(given, ast.Call) and written(given.func) in (f"{options}.pop", f"{options}.get")
+    return asks and isinstance(given, ast.Call) and "device" in map(_text, given.args)
+
+
+def _text(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:
@@ -54,14 +70,19 @@ def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> b
 
 
 def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: int = 3) -> bool:
-    """Whether a call gives a variable that holds a device which the script chooses, or a function that it calls is given."""
-    if not isinstance(given, ast.Name):
+    """Whether a call gives a variable, or an attribute of its own object, that holds a device which the script chooses, or
+    a function that it calls is given."""
+    if not isinstance(given, ast.Name | ast.Attribute):
         return False
     frame = script.frame(call)
-    values = script.values(frame, given.id)
-    if depth and not values and is_function_frame(frame) and given.id in script.parameters(frame):
+    frames: list[Frame] = [frame] if isinstance(given, ast.Name) else []
+    cls = script.class_of(frame)
+    if cls is not None and written(given).startswith("self."):
+        frames = [*script.methods(cls)]
+    values = [value for one in frames for value in script.values(one, written(given))]
+    if depth and not values and is_function_frame(frame) and written(given) in script.parameters(frame):
         calls = script.callers(frame)
-        passed = [(one, script.argument_for(one, frame, given.id)) for one in calls]
+        passed = [(one, script.argument_for(one, frame, written(given))) for one in calls]
         return bool(calls) and all(_is_device(script, one, value, depth - 1) for one, value in passed)
     return bool(values) and all(
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")

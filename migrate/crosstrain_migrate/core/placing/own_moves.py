@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 
@@ -19,6 +19,16 @@ def has_nothing_else(script: Script, of: ast.expr) -> bool:
     classes = _classes(script, of)
     plain = (not (cls.bases or cls.keywords) or _is_object(cls) for cls in classes)
     return all(plain) and not any(one.name == "to" for cls in classes for one in script.methods(cls))
+
+
+def is_told(script: Script, call: ast.Call) -> bool:
+    """Whether a class that also has a `to()` moves a part of itself where `cuda(device)` is told to."""
+    frame = script.frame(call)
+    cls = script.class_of(frame)
+    if not is_function_frame(frame) or frame.name != "cuda" or cls is None or script.is_entry(call):
+        return False
+    given = [written(one) for one in call.args]
+    return given[:1] == script.parameters(frame)[1:2] != [] and "to" in (m.name for m in script.methods(cls))
 
 
 def _is_object(cls: ast.ClassDef) -> bool:

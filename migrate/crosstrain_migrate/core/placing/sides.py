@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -188,9 +189,16 @@ def side_of(script: Script, node: ast.expr) -> str:
     return ""
 
 
-def is_read_as_text(script: Script, text: str) -> bool:
-    """Whether a variable is used as a text somewhere: compared, searched, or given to autocast."""
-    for read in (read for frame in script.frames for read in script.reads(frame, text)):
+def is_asked_as_text(script: Script, keyword: ast.keyword) -> bool:
+    """Whether a function of the project uses what it is given by a name as a text: `run(device="cuda:1")`."""
+    call, name = script.parent(keyword), keyword.arg or ""
+    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    return any(name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions)
+
+
+def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
+    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast."""
+    for read in (read for frame in frames or script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)
         is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")
         is_given = isinstance(parent, ast.keyword) and parent.arg == "device_type"
@@ -238,4 +246,6 @@ def default_of(script: Script, node: ast.If) -> ast.expr | None:
     above = [
         s for s in suite[: suite.index(node)] if isinstance(s, ast.Assign) and written(s.targets[0]) in bound
     ]
-    return above[-1].value if above and side_of(script, above[-1].value) == "cpu" else None
+    if not above or chosen_as_device(script, above[-1].value) is not None:
+        return None  # a GPU wherever there is one, unless the branch takes another
+    return above[-1].value if side_of(script, above[-1].value) == "cpu" else None

@@ -71,10 +71,13 @@ class TrainingData:
         for node, frame in places:
             self._look_around(node, frame, set(), 0)
 
-    def _look_around(self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int) -> bool:
+    def _look_around(
+        self, node: ast.AST, frame: Frame, asked: set[Frame], depth: int, is_training: bool = False
+    ) -> bool:
         """Finds what the loops around a node iterate: in its frame, else around the calls of its function.
 
         What may be data, or the scales and the heads that each batch goes through, is data unless a loop around it has more.
+        is_training: the node is a whole training, for each batch of a DataLoader, or for a seed, a rate or a task.
         """
         likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
@@ -85,7 +88,7 @@ class TrainingData:
                 continue
             if likely is None and self._begins_trainings(frame, loop):
                 continue
-            if found and likely is None:
+            if found and likely is None and not is_training:
                 likely = (loop, found)
             inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
             if likely is None and self._taken_by_next(frame, self._iterators.beside(node, inside)):
@@ -98,7 +101,8 @@ class TrainingData:
         calls = self.script.calls_in(frame)
         if depth == 0 and self._taken_by_next(frame, self._iterators.beside(node, calls)):
             return True
-        if not self._asks_callers and self._trains_by_itself(frame, node):
+        is_training = is_training or self._trains_by_itself(frame, node)
+        if is_training and not self._asks_callers:
             return False
         hit = False
         for call in self.script.callers(frame):
@@ -106,7 +110,7 @@ class TrainingData:
             if self.script.is_without_gradient(call) or is_left_out(self.script, node, call):
                 continue
             hit |= self._behind_parameter(call, frame) or self._look_around(
-                call, self.script.frame(call), asked, depth + 1
+                call, self.script.frame(call), asked, depth + 1, is_training
             )
         return hit
 

@@ -107,7 +107,17 @@ def _is_draw(script: Script, call: ast.Call) -> bool:
     if not RANDOM.match(name) and not _samples_data(script, call):
         return False
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"
-    return not is_coin and not _is_shaped(name, call)
+    return not is_coin and not _is_shaped(name, call) and not _is_alike(script, call)
+
+
+def _is_alike(script: Script, call: ast.Call) -> bool:
+    """Whether a draw takes its numbers from a generator that the script seeds, as each process does."""
+    for given in (keyword.value for keyword in call.keywords if keyword.arg == "generator"):
+        made = [given, *script.values(script.frame(call), written(given))]
+        seeded = (n for n in script.calls_in(script.frame(call)) if is_method(n, "manual_seed"))
+        if any(one in made or written(one.func.value) == written(given) for one in seeded):
+            return True
+    return False
 
 
 def _samples_data(script: Script, call: ast.Call) -> bool:

@@ -7,42 +7,18 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Protocol
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.program import Links, Region, path_of
-from crosstrain_migrate.syntax.scopes import ScopeTable
+from crosstrain_migrate.syntax.program import Region, path_of
 from crosstrain_migrate.syntax.walks import children, walk
+
+from .acting import may_act
+from .definitions import Definitions
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 _OF_GROUP = ("command", "group", "callback", "result_callback")
-
-
-class Definitions(Protocol):
-    """What is asked of a `Script`: its files, and what their names are defined or imported as."""
-
-    entry: ast.Module
-    modules: list[ast.Module]
-    table: ScopeTable
-    links: Links
-
-    @property
-    def defined(self) -> dict[str, list[Function | ast.ClassDef]]: ...
-    def parent(self, node: ast.AST) -> ast.AST | None: ...
-    def module(self, node: ast.AST) -> ast.Module: ...
-    def methods(self, cls: ast.ClassDef) -> list[Function]: ...
-    def dotted(self, node: ast.AST) -> str: ...
-    def is_imported(self, node: ast.AST) -> bool: ...
-    def may_be_imported(self, node: ast.AST) -> bool: ...
-    def last(self, node: ast.AST) -> str: ...
-    def frame(self, node: ast.AST) -> ast.Module | Function: ...
-    def parameters(self, frame: ast.Module | Function) -> list[str]: ...
-    def values(self, frame: ast.Module | Function, text: str) -> list[ast.expr]: ...
-    def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None: ...
-    @property
-    def calls(self) -> list[ast.Call]: ...
 
 
 class Reached:
@@ -182,7 +158,8 @@ class Reached:
 
     @cached_property
     def entry_points(self) -> list[Function]:
-        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script without calls;
+        """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script that only asks
+        libraries, or for nothing;
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
@@ -194,7 +171,7 @@ class Reached:
         return [
             one
             for one in functions
-            if offers or not calls or _is_command(one, called) or _is_given(one, asked)
+            if offers or not may_act(self.script, calls) or _is_command(one, called) or _is_given(one, asked)
         ]
 
     @cached_property

@@ -70,9 +70,9 @@ class Roles:
         return list(found.values())
 
     def _bound_at(self, one: Stepped) -> tuple[int, int] | None:
-        """Where a file binds an optimizer, the last time above its step: a name may stand for several, one after another."""
-        stores = self.script.stores(one.frame, one.text) if isinstance(one.frame, ast.Module) else []
-        above = [place_of(store) for store in stores if place_of(store) < place_of(one.call)]
+        """Where an optimizer is bound, the last time above its step: a name may stand for several, one after another."""
+        stores = map(place_of, self.script.stores(one.frame, one.text))
+        above = [store for store in stores if store < place_of(one.call)]
         return max(above, default=None)
 
     @cached_property

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.files.notebooks.linked import is_mark
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -40,7 +41,7 @@ class Anchors:
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
                 *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
-            if not any(id(store) in inside for store in stores):
+            if not any(id(store) in inside and not _comes_back(self.script, store) for store in stores):
                 return loop
         statement = self.script.statement(one.use)
         bound = [name for name in (root, one.text) if self.script.stores(one.frame, name)]
@@ -80,7 +81,8 @@ class Anchors:
         while isinstance(block, ast.Try | ast.With) and statement in block.body:
             found += [one for one in self.script.suite_of(block) if one is not block]
             statement, block = block, self.script.parent(block)
-        return found
+        marks = [one for one in found if is_mark(one) and place_of(one) < place_of(statement)]
+        return [one for one in found if not marks or place_of(one) > place_of(marks[-1])]  # of one cell
 
     def all_of(self, frame: Frame, text: str) -> str:
         """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
@@ -92,3 +94,31 @@ class Anchors:
         if any(isinstance(value, ast.List | ast.ListComp) for value in made):
             return f"*{container}"
         return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
+
+
+def _comes_back(script: Script, store: ast.expr) -> bool:
+    """Whether a variable is bound to what it held: `model, loss = step(model, x)`, of a function that returns its `model`."""
+    bound, text = script.statement(store), written(store)
+    call = bound.value if isinstance(bound, ast.Assign) else None
+    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    if not isinstance(bound, ast.Assign) or not isinstance(call, ast.Call) or not functions:
+        return False
+    for function in functions:
+        given = {name: script.argument_for(call, function, name) for name in script.parameters(function)}
+        own = [n for n, one in given.items() if one is not None and written(one) == text]
+        returned = [n.value for n in script.within(function) if isinstance(n, ast.Return) and n.value]
+        if not own or not returned or script.stores(function, own[0]):
+            return False
+        if any(_at_place_of(store, bound.targets[0], one) != own[0] for one in returned):
+            return False
+    return True
+
+
+def _at_place_of(store: ast.expr, target: ast.expr, value: ast.expr) -> str:
+    """How that part of a value is written which a part of a target is bound to."""
+    if target is store:
+        return written(value)
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or store not in target.elts:
+        return ""
+    index = target.elts.index(store)
+    return written(value.elts[index]) if len(value.elts) == len(target.elts) else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container
 
-from crosstrain_migrate.core.reading.script import Loop, Script, names_in
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
 _EXITS = frozenset({"sys.exit", "exit", "quit"})
@@ -22,6 +23,44 @@ def ends_by_steps(script: Script, loop: Loop) -> bool:
     flags = names_in(outer.test)
     tests = [n for n in walk(outer) if isinstance(n, ast.If) and _compares(n.test, counters)]
     return any(_leaves(script, one, outer, flags) for one in tests)
+
+
+def turns_by_steps(script: Script, loop: Loop, loaders: Container[str]) -> bool:
+    """Whether loops around one over data turn as often as it takes for a number of steps: `range(steps // len(loader))`."""
+    frame = script.frame(loop)
+    return any(
+        length in loaders
+        for one in script.loops_around(loop)
+        for length in lengths_in_turns(script, frame, one)
+    )
+
+
+def lengths_in_turns(script: Script, frame: Frame, loop: Loop) -> set[str]:
+    """Whose lengths divide the number of a loop's turns, also through variables; and these variables."""
+    head = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(head, ast.Call):
+        return set()
+    turns = [head, *(value for name in names_in(head) for value in script.values(frame, name))]
+    divisions = [n for one in turns for n in walk(one) if isinstance(n, ast.BinOp)]
+    by = [n.right for n in divisions if isinstance(n.op, ast.Div | ast.FloorDiv)]
+    names = [one.id for one in by if isinstance(one, ast.Name)]
+    by += [value for name in names for value in script.values(frame, name)]
+    asked = [one.args for one in by if isinstance(one, ast.Call) and last_name(one.func) == "len"]
+    return {written(one) for args in asked for one in args} | set(names if asked else ())
+
+
+def epochs_by(script: Script, frame: Frame, bound: ast.stmt) -> list[ast.stmt]:
+    """The statements that compute a number of epochs from a length that is bound, of itself: `epochs = steps // n`."""
+    loops = [one for one in script.within(frame) if isinstance(one, ast.For)]
+    heads = {name for one in loops if lengths_in_turns(script, frame, one) for name in names_in(one.iter)}
+    names = {written(one) for one in getattr(bound, "targets", ())}
+    values = [value for name in heads for value in script.values(frame, name)]
+    reading = [
+        v
+        for v in values
+        if names_in(v) & names or (script.statement(v) is bound and "len(" in ast.unparse(v))
+    ]
+    return sorted({script.statement(one) for one in reading}, key=place_of)
 
 
 def limits_of_steps(script: Script, loop: Loop) -> set[str]:

@@ -12,6 +12,7 @@ from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .ends import lengths_in_turns
 from .schedules import OwnSchedule, given_to
 from .taken import counts_taken, frames_of_names
 
@@ -31,10 +32,19 @@ def counted_lengths(
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
-        counts = counts or _measures_progress(script, frame, length)
+        counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
+
+
+def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+    """Whether a variable holds a length by which steps become epochs: `n = len(loader)`, `for epoch in range(steps // n)`."""
+    target = bound.targets[0] if isinstance(bound, ast.Assign) else None
+    loops = [one for one in script.within(frame) if isinstance(one, ast.For)]
+    return isinstance(target, ast.Name) and any(
+        target.id in lengths_in_turns(script, frame, one) for one in loops
+    )
 
 
 def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
@@ -82,7 +92,7 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     bound = script.statement(length)
     targets = bound.targets if isinstance(bound, ast.Assign) and not is_linked(script.text) else []
     inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
-    if len(targets) != 1 or not all(isinstance(one, ast.BinOp | ast.UnaryOp) for one in inside):
+    if len(targets) != 1 or not all(map(_computes, inside)):
         return False
     name = targets[0].id if isinstance(targets[0], ast.Name) else ""
     frames = frames_of_names(script, frame, {name})
@@ -91,16 +101,20 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
 
 
+def _computes(node: ast.AST) -> bool:
+    """`n + 1`, `max(1, n)`"""
+    is_bound = isinstance(node, ast.Call) and written(node.func) in ("max", "min", "int")
+    return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp)
+
+
 def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
     """Whether a number that is computed from a length is where a count of batches begins: `step = first * len(loader)`, and
     `step += 1` in a loop, or in a method of the same object."""
     bound, share = script.statement(length), script.parent(length)
     if not isinstance(bound, ast.Assign) or not isinstance(share, ast.BinOp) or is_linked(script.text):
         return False
-    if len(bound.targets) != 1 or not all(
-        isinstance(one, ast.BinOp)
-        for one in itertools.takewhile(lambda one: one is not bound, script.around(length))
-    ):
+    inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
+    if len(bound.targets) != 1 or not all(map(_computes, inside)):
         return False
     text, cls = written(bound.targets[0]), script.class_of(frame)
     frames: list[Frame] = [*script.methods(cls)] if cls is not None and text.startswith("self.") else [frame]

@@ -98,9 +98,23 @@ class LoaderPlaces:
                     not is_length
                     and not isinstance(parent, ast.Attribute)
                     and not self._is_for_no_one(parent)
+                    and not self._is_measured(read)
                 ):
                     return False
         return True
+
+    def _is_measured(self, read: ast.expr) -> bool:
+        """Whether a variable is given to functions of the project that ask it for nothing but its length."""
+        call = self.script.parent(read)
+        functions = self.script.functions(self.script.last(call.func)) if isinstance(call, ast.Call) else []
+        found = [
+            asked
+            for one in functions
+            for name in self.script.parameters(one)
+            if isinstance(call, ast.Call) and self.script.argument_for(call, one, name) is read
+            for asked in [self.script.parent(n) for n in self.script.reads(one, name)] or [None]
+        ]
+        return bool(found) and all(isinstance(n, ast.Call) and last_name(n.func) == "len" for n in found)
 
     def _is_looked_at(self, text: str, parent: ast.AST | None) -> bool:
         """Whether a variable is read by no function of the project, which might train with it too: `next(iter(loader))`."""

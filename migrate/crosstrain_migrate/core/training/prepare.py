@@ -18,13 +18,16 @@ from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .anchors import Anchors
 from .conditional import made_under_condition
+from .ends import epochs_by
 from .holders import Held, Holders
+from .in_init import knows_own_length, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
@@ -69,9 +72,14 @@ class Preparing:
         """models, loaders, schedulers: these too, where the script does not wrap, deal or count them by itself."""
         held = [one for one in self._optimizers() if models or one.kind != "model"]
         held += self._loaders() if loaders else []
-        for s in shortened(self.script, self.roles) if schedulers else ():
+        iterated = {one.text for one in held if one.kind == "loader"} | {
+            written(d.node) for d in self.in_place
+        }
+        for s in shortened(self.script, self.roles, iterated) if schedulers else ():
             if counted := made_for_steps(self.script, s, held):
                 self._with_lengths.append(counted)
+                continue
+            if knows_own_length(self.script, s, held):
                 continue
             above = self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
@@ -216,10 +224,10 @@ class Preparing:
         return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
 
     def _is_there(self, optimizer: Held, text: str) -> bool:
-        """Whether a file's variable is bound above the use of its optimizer: one that is bound below belongs to a later
-        optimizer of the same name."""
-        stores = self.script.stores(optimizer.frame, text)
-        if not isinstance(optimizer.frame, ast.Module) or not stores:
+        """Whether a variable is bound above the use of its optimizer: one that is bound below belongs to a later optimizer of
+        the same name."""
+        stores = self.script.stores(optimizer.frame, text) if not text.startswith("self.") else []
+        if not stores or text in self.script.parameters(optimizer.frame):
             return True
         return any(place_of(store) < place_of(optimizer.use) for store in stores)
 
@@ -261,23 +269,10 @@ class Preparing:
 
     def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:
         """Prepares attributes that `__init__` alone binds where it has bound them; the rest of `those`."""
-        cls = self.script.class_of(frame)
-        methods = self.script.methods(cls) if cls is not None else []
-        init = next((m for m in methods if m.name == "__init__"), None)
-        if init is None or frame is init or _takes_device(self.script, init):
+        init, places = places_in_init(self.script, frame, those)
+        if init is None or not places:
             return those
-        places: dict[Held, ast.stmt] = {}
-        for one in those:
-            stores = [(m, store) for m in methods for store in self.script.stores(m, one.text)]
-            statements = [self.script.statement(store) for _, store in stores]
-            is_bound = stores and not _binds_none(statements[-1])  # else another file binds it later
-            if is_bound and all(m is init for m, _ in stores) and all(s in init.body for s in statements):
-                places[one] = statements[-1]
-        texts = {one.text for one in places}
-        last = max(places.values(), key=place_of, default=None)
-        reads = [n for n in self.script.within(init) if isinstance(n, ast.Attribute) and written(n) in texts]
-        if last is None or any(self._is_iterated(read) for read in reads):
-            return those
+        last = max(places.values(), key=place_of)
         together = [one for one in places if not self._is_counted(init, one, last)]
         for one in (one for one in places if one not in together):
             self._write(init, places[one], [one], behind=True)
@@ -299,10 +294,6 @@ class Preparing:
         """Whether the length of a loader counts batches above the place where the others are prepared."""
         counted = counted_lengths(self.script, init, one.text, self._with_lengths)
         return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
-
-    def _is_iterated(self, node: ast.AST) -> bool:
-        parent = self.script.parent(node)
-        return isinstance(parent, ast.Call) and last_name(parent.func) in ("iter", "cycle")
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
         anchors = [(self._place(one), one) for one in those]
@@ -345,14 +336,20 @@ class Preparing:
 
     def _count_again(self, one: Held, anchor: ast.stmt, insert: Callable[..., object]) -> None:
         """A number of batches that the top level asks for above the accelerator, which stands under `if __name__ ==
-        "__main__":`, is that of one process from where its loader is prepared."""
-        if one.kind != "loader" or not any(map(is_main_test, self.script.around(anchor))):
+        "__main__":`, or in another cell, is that of one process from where its loader is prepared; and the epochs it gives."""
+        is_apart = is_linked(self.script.text) or any(map(is_main_test, self.script.around(anchor)))
+        if one.kind != "loader" or not is_apart:
             return
+        stores = list(map(place_of, self.script.stores(one.frame, one.text)))
         for read in counted_lengths(self.script, one.frame, one.text, self._with_lengths):
-            bound = self.script.statement(read)
+            bound, above = self.script.statement(read), place_of(anchor)
             is_plain = isinstance(bound, ast.Assign) and bound.value is self.script.parent(read)
-            if is_plain and isinstance(self.script.parent(bound), ast.Module):
-                insert(anchor, RULE, REASON, ast.unparse(bound))
+            turns = epochs_by(self.script, one.frame, bound)
+            is_own = not any(place_of(read) < store < above for store in stores)
+            if isinstance(self.script.parent(bound), ast.Module) and is_own and (is_plain or bound in turns):
+                for statement in dict.fromkeys([bound, *turns]):
+                    if place_of(statement) < above:
+                        insert(anchor, RULE, REASON, ast.unparse(statement))
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
         if text.isidentifier():
@@ -367,18 +364,3 @@ class Preparing:
             return anchor
         self.lengths += counted_lengths(self.script, one.frame, one.text, self._with_lengths)
         return self._anchors.above_lengths(one.frame, one.text, anchor)
-
-
-def _takes_device(script: Script, init: Function) -> bool:
-    """Whether another script that shares a class tells `__init__` on which device the network computes, `.to(device)`: it may
-    be another one than the accelerator's."""
-    given = set(script.parameters(init)) if script.is_shared(init) else set()
-    moves = [call for call in script.calls_in(init) if last_name(call.func) == "to"]
-    places = [one for call in moves for one in (*call.args, *(k.value for k in call.keywords))]
-    return any(isinstance(one, ast.Name) and one.id in given for one in places)
-
-
-def _binds_none(statement: ast.stmt) -> bool:
-    """`self.optimizer = None`"""
-    value = getattr(statement, "value", None)
-    return isinstance(value, ast.Constant) and value.value is None

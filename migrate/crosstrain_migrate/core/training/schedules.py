@@ -5,7 +5,7 @@ own classes, which are given the length of the prepared loader, and learning rat
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .ends import ends_by_steps, limits_of_steps
+from .ends import ends_by_steps, limits_of_steps, turns_by_steps
 from .holders import Held
 
 _STEPS_OF_A_RUN = ("t_total", "num_training_steps", "num_train_steps", "total_steps")
@@ -30,13 +30,16 @@ class OwnSchedule:
     made: tuple[ast.Call, ...]
 
 
-def shortened(script: Script, roles: Roles) -> list[Stepped]:
-    """torch's schedulers of loops over data that is divided: what makes a number of steps of its own stays as it is."""
+def shortened(script: Script, roles: Roles, loaders: Container[str]) -> list[Stepped]:
+    """torch's schedulers of loops over data that is divided: what makes a number of steps of its own stays as it is.
+
+    loaders: how they are written.
+    """
     divided = [one.loop for one in roles.data if one.loop is not None]
     of_torch = [
         one
         for one in roles.schedulers
-        if not _makers(script, one) and not _has_own_length(script, one, divided)
+        if not _makers(script, one) and not _has_own_length(script, one, divided, loaders)
     ]
     if len(divided) == len(roles.data) > 0:
         return of_torch
@@ -47,9 +50,10 @@ def shortened(script: Script, roles: Roles) -> list[Stepped]:
     ]
 
 
-def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop]) -> bool:
-    """Whether a schedule lasts as long as the training by the script's own counter of steps."""
-    return any(ends_by_steps(script, one) for one in script.loops_around(scheduler.call) if one in divided)
+def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop], loaders: Container[str]) -> bool:
+    """Whether a schedule lasts as long as the training by the script's own counter or number of steps."""
+    loops = [one for one in script.loops_around(scheduler.call) if one in divided]
+    return any(ends_by_steps(script, one) or turns_by_steps(script, one, loaders) for one in loops)
 
 
 def made_for_steps(script: Script, scheduler: Stepped, loaders: Iterable[Held]) -> OwnSchedule | None:

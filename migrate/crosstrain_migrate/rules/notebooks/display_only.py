@@ -85,7 +85,13 @@ class _Display:
         """Whether a statement makes nothing that a visible one needs, and changes nothing."""
         # Code that computes with a model does not depend on how its class is written.
         shared = self.shared - (self.models - names_in(statement))
-        if stored([statement]) & self.needed or self.notebook.reach([statement]) & shared:
+        below = [
+            s for s in self.visible if s.lineno > statement.lineno
+        ]  # also what training above bound before
+        if (
+            stored([statement]) & {*self.needed, *self.notebook.read_by(below)}
+            or self.notebook.reach([statement]) & shared
+        ):
             return False
         used = self.notebook.uses([statement])
         places: list[ast.AST] = [statement, *used]

@@ -292,10 +292,26 @@ class _LaunchPlanner:
                     reason = f"cell {self.now.cell(reader)} reads `{name}`, which the training leaves behind in its own processes"
                     raise Obstacle(work.body[0].lineno, reason, f"Use `{name}` in the cell that trains")
                 work.results.append(name)
+        work.models += [n for n in self._held_by_read(work) if n in outer and n not in work.models]
         if (work.results or work.models or work.states) and self.runtime != "crosstrain":
             name = (work.results + work.models + work.states)[0]
             reason = f"later cells read `{name}`, and Accelerate's notebook_launcher returns nothing"
             raise Obstacle(work.body[0].lineno, reason, "Save it in the cell that trains and load it below")
+
+    def _held_by_read(self, work: Training) -> list[str]:
+        """The trained models that later cells read through another object alone: `model = pruner.prepare()`, and below
+        `pruner.report()`."""
+        known = {HOLDER, *self.now.imported, *self.now.defined}
+        read = {n for n in self.now.used_after(work.body[-1]) if not self.roles.get(n)} - known
+        made = [(name, value) for name, value in assignments(work.earlier) if isinstance(value, ast.Call)]
+        here = [n for s in work.body if is_prepare(s) for n in prepared_by(s)]
+        models = [n for n in dict.fromkeys([*work.ready, *here]) if self.roles.get(n) == {"module"}]
+        return [
+            model
+            for model in models
+            if any(n == model and names_in(v.func) & read for n, v in made)
+            or any(n in read and model in names_in(v) for n, v in made)
+        ]
 
     def _cannot_travel(self, name: str, work: Training) -> bool:
         """Iterators, files and functions without a name are of the process that made them."""

@@ -163,6 +163,17 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
         START + MODEL + TEST + "# %%\nprint(test())\n" + LOOP + "    test()\n# %%\nprint(test())\n",
         {7: ["# in the notebook's own process\naccelerator = Accelerator()\n"], 8: ["notebook_launcher"]},
     ),
+    # What `score` holds of the first model is not the second's.
+    "only the model that was trained comes back": (
+        START
+        + MODEL
+        + "# %%\ndef judge(net):\n    return net(train_set[0][0]).sum().item()\n"
+        + LOOP
+        + "# %%\nscore = judge(model)\n"
+        + (MODEL + LOOP).replace("model", "other")
+        + "# %%\nprint(score, other.weight)\n",
+        {10: ["    return accelerator.get_state_dict(other)\n"]},
+    ),
     "a tensor comes back": (START + MODEL + LOOP + "# %%\nprint(loss)\n", {6: ["    return loss\n"]}),
     "a list comes back": (
         START + MODEL + "# %%\nseen = []\n" + LOOP + "        seen.append(loss)\n# %%\nprint(len(seen))\n",

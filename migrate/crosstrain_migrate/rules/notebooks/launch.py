@@ -305,7 +305,8 @@ class _LaunchPlanner:
         read = {n for n in self.now.used_after(work.body[-1]) if not self.roles.get(n)} - known
         made = [(name, value) for name, value in assignments(work.earlier) if isinstance(value, ast.Call)]
         here = [n for s in work.body if is_prepare(s) for n in prepared_by(s)]
-        models = [n for n in dict.fromkeys([*work.ready, *here]) if self.roles.get(n) == {"module"}]
+        trained = {*here, *work.ready} & {*here, *self.now.reach(work.body)}
+        models = sorted(n for n in trained if self.roles.get(n) == {"module"})
         return [
             model
             for model in models

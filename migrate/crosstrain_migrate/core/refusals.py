@@ -12,6 +12,7 @@ import re
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
 
 from .distributed.group import is_called_below
 from .distributed.mapping import shards_layers
@@ -217,6 +218,8 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
         assigned = script.parent(call)
         if not is_method(call, "step") or not call.args or not isinstance(assigned, ast.Assign):
             continue
+        if written(call.func.value) == "self" or _is_optimizer(script, call.func.value):
+            continue
         target = assigned.targets[0]
         if isinstance(target, ast.Tuple) and len(target.elts) > 2:
             if _only_judges(script, call, names_in(target)):
@@ -225,6 +228,12 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
             remedy = "leave it as it is, or play in several environments within one process"
             return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
     return []
+
+
+def _is_optimizer(script: Script, node: ast.expr) -> bool:
+    """Whether an object was made for a model's parameters: `loss, *_, failed = optimizer.step(options)`."""
+    made = script.values(script.frame(node), written(node))
+    return any(is_method(n, "parameters") for value in made for n in walk(value))
 
 
 def _is_generated(script: Script, data: Data) -> bool:

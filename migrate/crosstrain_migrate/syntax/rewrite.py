@@ -85,7 +85,7 @@ class _Rewriter(cst.CSTTransformer):
             self.updated[original_node] = result  # an edit may wrap the very node it replaces
         for edit in self.plan.edits_of(original_node):
             if isinstance(edit, e.Replace | e.ReplaceStatement):
-                result = self._replaced(edit)
+                result = self._in_parentheses_of(result, self._replaced(edit))
                 self.plan.done.add(edit)
                 if kept:
                     self.updated[original_node] = result
@@ -115,6 +115,13 @@ class _Rewriter(cst.CSTTransformer):
         places = {name: self.plan.concrete(hole, edit) for name, hole in edit.holes.items()}
         fillings = {_HOLE.format(name): self.updated[place] for name, place in places.items()}
         return cast(cst.CSTNode, node.visit(_Fill(cast(dict[str, cst.BaseExpression], fillings))))
+
+    def _in_parentheses_of(self, old: cst.CSTNode, new: cst.CSTNode) -> cst.CSTNode:
+        """The author's parentheses stay around what has several lines: a chain of calls, each on a line of its own."""
+        if not isinstance(old, cst.BaseExpression) or not isinstance(new, cst.BaseExpression):
+            return new
+        needs = old.lpar and not new.lpar and "\n" in self.plan.module.code_for_node(new)
+        return new.with_changes(lpar=old.lpar, rpar=old.rpar) if needs else new
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
         self.quotes.append(node.start)

@@ -275,6 +275,13 @@ def test_a_model_that_is_moved_under_another_name_chooses_the_device() -> None:
     assert after.index("accelerator = ") < after.index("on_gpu")
 
 
+def test_a_choice_stands_below_what_it_imports() -> None:
+    early = 'from torchvision.datasets import MNIST\npictures = MNIST("data", download=True)\nimport os\n'
+    choice = 'device = torch.device("cuda" if os.environ["GPU"] and torch.cuda.is_available() else "cpu")'
+    after = converted(filled(TRAINING).format(choice=early + choice, inside="x = x.to(device)"))
+    assert 0 < after.index("import os") < after.index("= Accelerator(")
+
+
 MPS = "torch.backends.mps.is_available()"
 
 

@@ -83,6 +83,14 @@ for turn in range(100):
 """
 
 
+STEPPED = """<torch>
+model = nn.Linear(4, 2)
+optimizer = Searching(model.parameters())
+for turn in range(9):
+    loss = model(rows).mean()
+    loss.backward()
+    {}
+"""
 LOADER = "loader = torch.utils.data.DataLoader(rows)"
 JOINS = "dist.init_process_group('gloo')\n    "
 CASES = [
@@ -108,6 +116,8 @@ CASES = [
     ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),
     ("it plays to be judged, without a loader", RECORDED.format(kept="pass", given="total"), False),
     ("it keeps its games", RECORDED.format(kept="memory.append((state, gain))", given="total"), True),
+    ("a step of its own state", STEPPED.format("out, _, _ = self.step(loss); optimizer.step()"), False),
+    ("an optimizer with options", STEPPED.format("loss, _, failed = optimizer.step([loss])"), False),
     ("it gives its games away", RECORDED.format(kept="pass", given="total, state"), True),
 ]
 

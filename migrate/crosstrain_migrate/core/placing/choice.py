@@ -352,6 +352,7 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     stores = [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
+    known = max([(0, 0), *map(place_of, stores), *_imports_of(frame, names_in(asked))])
     if later and not is_known_above(script, statement, stores, later):
         code = ""
     elif at_head and not stores and is_function_frame(frame):
@@ -359,12 +360,22 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     else:
         suite = script.suite_of(statement)
         needing = next((s for s in suite[: suite.index(statement)] if needs_accelerator(script, s)), None)
-        if needing is not None and max(map(place_of, stores), default=(0, 0)) < place_of(needing):
+        if needing is not None and known < place_of(needing):
             statement = needing
         elif needing is not None and (sooner := known_at(script, frame, asked, needing)):
             return Choice(sooner, frame, needing)
         else:
-            known = max(map(place_of, stores), default=(0, 0))
             earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
             statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
+
+
+def _imports_of(frame: Frame, names: set[str]) -> list[tuple[int, int]]:
+    """Where a frame first imports each of these names: in a notebook, in one of its cells."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in (s for s in frame.body if isinstance(s, ast.Import | ast.ImportFrom)):
+        for alias in one.names:
+            name = (alias.asname or alias.name).split(".")[0]
+            if name in names:
+                found.setdefault(name, place_of(one))
+    return list(found.values())

@@ -156,6 +156,17 @@ for rate in options.rates:
     train(rate)
 -> for rate in options.rates:
 ?? every process trains on the same data
+== the same with an optimizer that is not PyTorch's
+def train(rate):
+    optimizer = Searching(model.parameters(), rate)
+    for epoch in range(3):
+        learn(model, optimizer, rows, targets)
+        optimizer.step()
+
+for rate in options.rates:
+    train(rate)
+-> for rate in options.rates:
+?? every process trains on the same data
 == batches of a loader, for each of which a function trains
 def train(x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -121,7 +121,7 @@ def _is_used(script: Script, node: ast.stmt) -> bool:
 def _line_searches(script: Script, roles: Roles) -> list[Finding]:
     found = []
     for call in script.calls:
-        if last_name(call.func) != "LBFGS" or not re.search(r"(^|\.)LBFGS$", script.dotted(call.func)):
+        if not last_name(call.func).endswith("LBFGS") or not script.dotted(call.func).endswith("LBFGS"):
             continue
         if roles.data and not _is_switched_off(script, call):
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"

@@ -20,7 +20,7 @@ from .generators import Generators
 from .iterators import DEPTH, Iterators
 from .modes import is_left_out
 from .ranges import Ranges
-from .script import Frame, Loop, Script, is_function_frame, names_in, root_of
+from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
@@ -132,8 +132,18 @@ class TrainingData:
         )
 
     def _optimizers_made(self, frame: Frame) -> list[ast.Call]:
-        named = [(call, self.script.dotted(call.func)) for call in self.script.calls_in(frame)]
-        return [c for c, name in named if name.startswith("torch.optim.") and "lr_scheduler" not in name]
+        """Those of PyTorch, and what is made of parameters and stepped there: `optimizer = Searching(net.parameters())`."""
+        calls = self.script.calls_in(frame)
+        stepped = {written(c.func.value) for c in calls if is_method(c, "step")}
+
+        def is_optimizer(call: ast.Call) -> bool:
+            name, bound = self.script.dotted(call.func), self.script.parent(call)
+            if name.startswith("torch.optim."):
+                return "lr_scheduler" not in name
+            given = any(is_method(n, "parameters") for n in walk(call))
+            return given and isinstance(bound, ast.Assign) and written(bound.targets[0]) in stepped
+
+        return [call for call in calls if is_optimizer(call)]
 
     def _iterated(self, frame: Frame, loop: Loop) -> list[ast.expr]:
         """What a loop goes over that may be data."""

@@ -101,6 +101,7 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     ("rows", "wrapper", "prepared"),
     [
         ("args.rows[gpu::args.processes]", "model", "model, optimizer"),
+        ("args.rows[gpu * 4 : gpu * 4 + 4]", "model", "model, optimizer"),
         ("args.rows[gpu::4]", "DDP(model, device_ids=[gpu])", "optimizer"),
         ("args.rows", "DDP(model, device_ids=[gpu])", "optimizer"),
         ("args.rows[::2]", "model", "model, optimizer, loader"),  # a group, with which nothing is done

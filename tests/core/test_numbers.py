@@ -216,7 +216,7 @@ print(total / {divisor})
 
 
 @pytest.mark.parametrize(
-    ("divisor", "kind"), [("batches", "sum"), ("16", "sum"), ("(k + 1)", "sum"), ("done", "mean")]
+    ("divisor", "kind"), [("batches", "sum"), ("16", "sum"), ("(k + 1)", "mean"), ("done", "mean")]
 )
 def test_numbers_that_are_dealt_keep_their_count(divisor: str, kind: str) -> None:
     line = f'total = accelerator.reduce(total, "{kind}")'

@@ -79,3 +79,11 @@ def test_what_is_saved_and_what_divides_counts_turns(inside: str, behind: str, b
     text = SCRIPT.format(place="n", test="True", numbers=ALL).replace("seen.append(int(n))", inside)
     after = converted(text.replace("result =", f"    {behind}\nresult ="))
     assert becomes in after and ("for turn, n in enumerate(" in after) is ("turn" in becomes)
+
+
+def test_a_sum_that_is_divided_by_own_turns_is_averaged() -> None:
+    head = "<torch>\n<model>\nrows, total = torch.randn(40, 4), 0.0\nfor n in range(10):\n    x = rows[n * 4 : n * 4 + 4]\n"
+    after = converted(
+        head + "    <step loss = model(x).mean()>\n    total += loss.item()\nprint(total / (n + 1))\n"
+    )
+    assert 'total = accelerator.reduce(total, "mean")\naccelerator.print(total / (turn + 1))' in after

@@ -83,6 +83,18 @@ for turn in range(100):
 """
 
 
+OWN_STEP = """<torch>
+class Own(nn.Module):
+    def play(self, x):
+        out, gain, over = self.step(x)
+        return out
+    def step(self, x):
+        return x, 1, False
+own = Own()
+optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+for turn in range(9):
+    <step own.play(turn).mean()>
+"""
 STEPPED = """<torch>
 model = nn.Linear(4, 2)
 optimizer = Searching(model.parameters())
@@ -116,7 +128,8 @@ CASES = [
     ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),
     ("it plays to be judged, without a loader", RECORDED.format(kept="pass", given="total"), False),
     ("it keeps its games", RECORDED.format(kept="memory.append((state, gain))", given="total"), True),
-    ("a step of its own state", STEPPED.format("out, _, _ = self.step(loss); optimizer.step()"), False),
+    ("a network's step of its own", OWN_STEP.replace("play", "forward"), False),
+    ("a game that steps itself", OWN_STEP, True),
     ("an optimizer with options", STEPPED.format("loss, _, failed = optimizer.step([loss])"), False),
     ("it gives its games away", RECORDED.format(kept="pass", given="total, state"), True),
 ]

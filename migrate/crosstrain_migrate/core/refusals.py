@@ -25,6 +25,7 @@ from .reading.roles import Roles
 from .reading.script import (
     FUNCTIONS,
     Frame,
+    MethodCall,
     Script,
     is_function_frame,
     is_method,
@@ -218,7 +219,7 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
         assigned = script.parent(call)
         if not is_method(call, "step") or not call.args or not isinstance(assigned, ast.Assign):
             continue
-        if written(call.func.value) == "self" or _is_optimizer(script, call.func.value):
+        if _is_own_step(script, call) or _is_optimizer(script, call.func.value):
             continue
         target = assigned.targets[0]
         if isinstance(target, ast.Tuple) and len(target.elts) > 2:
@@ -228,6 +229,12 @@ def _plays(script: Script, roles: Roles) -> list[Finding]:
             remedy = "leave it as it is, or play in several environments within one process"
             return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
     return []
+
+
+def _is_own_step(script: Script, call: MethodCall) -> bool:
+    """`out, *states = self.step(x, states)` of a network, which is no environment."""
+    cls = script.class_of(script.frame(call)) if written(call.func.value) == "self" else None
+    return cls is not None and "forward" in {one.name for one in script.methods(cls)}
 
 
 def _is_optimizer(script: Script, node: ast.expr) -> bool:

@@ -60,9 +60,15 @@ def is_shared_out(script: Script, data: Data) -> bool:
 
 
 def _only_starts_group(script: Script) -> bool:
-    """Whether a script neither averages anything over its group nor deals rows by it, `rows[rank::size]`."""
-    slices = (one for one in script.table.each(ast.Slice) if one.step is not None)
-    cut = any(one.lower is not None and names_in(one.lower) for one in slices)
+    """Whether a script neither averages anything over its group nor deals rows by it, `rows[rank::size]` or
+    `rows[rank * n : (rank + 1) * n]`."""
+    given = (k.value for call in script.calls for k in call.keywords if k.arg == "rank")
+    ranks = {name for one in given for name in names_in(one)}
+    begins = [(one, one.lower) for one in script.table.each(ast.Slice) if one.lower is not None]
+    cut = any(
+        names_in(lower) & ranks or "rank" in ast.unparse(lower).lower() or (one.step and names_in(lower))
+        for one, lower in begins
+    )
     calls = (script.dotted(call.func) for call in script.calls)
     return not cut and not has_wrapper(script) and not any(map(_COLLECTIVE.search, calls))
 

@@ -358,6 +358,9 @@ class TrainingNumbers:
         text = written(node)
         if text in counts:
             return counts[text]
+        number = written(data.loop.target) if isinstance(data.loop, ast.For) else ""
+        if any(self.plan.is_replaced(n) for n in walk(node) if isinstance(n, ast.Name) and n.id == number):
+            return MEAN  # of a dealt number: the process's own turns
         if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
             return SUM  # prepared in the loop's header: the length is that of the whole loader
         if isinstance(data.loop, ast.For) and WholeCounts(self.plan, data, data.loop).counts_all(node):

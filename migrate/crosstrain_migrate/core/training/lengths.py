@@ -108,8 +108,9 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
 def _is_divided_by(script: Script, read: ast.expr, length: ast.Call) -> bool:
     """`range(ceil(steps / len(loader)))`: the epochs of steps that are a multiple of that length."""
     share = script.parent(read)
-    is_share = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv)
-    return is_share and share.left is read and ast.unparse(share.right) == ast.unparse(length)
+    if not isinstance(share, ast.BinOp) or not isinstance(share.op, ast.Div | ast.FloorDiv):
+        return False
+    return share.left is read and ast.unparse(share.right) == ast.unparse(length)
 
 
 def _computes(node: ast.AST) -> bool:

@@ -69,7 +69,7 @@ def test_a_module_of_a_package_is_no_script() -> None:
         ("main()", "train.py", True),
         ("from .ops import wrap\nwrap(add)", "lists.py", False),
         ("from . import nets\nnets.fit(lambda loss: loss.backward())\nimport torch", "run.py", True),
-        ("from . import nets\nif __name__ == '__main__':\n    nets.fit()", "run.py", True),
+        ("from . import a\nif __name__ == '__main__': a.fit()", "__init__.py", True),
         ("register(add)", "__init__.py", False),
     ):
         assert import_graph.is_script(text.encode(), name) is runs, text

@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 from .audience import Audience
 from .files import GROUP as FILES
 from .files import Files
@@ -66,7 +66,7 @@ class Folders:
         suite = self.script.suite_of(top)
         for statement in suite[suite.index(top) + 1 :]:
             calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            makes = (writers.makes_by_command, writers.makes_folder)
+            makes = (commands.makes_by_command, writers.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
                     code = f"{self.files.state(loop)}.wait_for_everyone()"

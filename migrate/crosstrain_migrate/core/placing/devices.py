@@ -397,9 +397,9 @@ class Devices:
                 self._place(node, as_text=True)
 
     def _is_where_to_load(self, target: ast.expr) -> bool:
-        """`loc`, which is given as a `map_location`."""
+        """`loc`, which is given as a `map_location`, or as a `device`."""
         parents = map(self.script.parent, self.script.reads(self.script.frame(target), written(target)))
-        return any(isinstance(one, ast.keyword) and one.arg == "map_location" for one in parents)
+        return any(isinstance(one, ast.keyword) and one.arg in ("map_location", "device") for one in parents)
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""

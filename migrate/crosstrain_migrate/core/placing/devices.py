@@ -172,10 +172,11 @@ class Devices:
             is_other = is_cpu or is_given(self.script, call)
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 chosen = call.args[0] if call.args else None
-                is_choice = isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}
-                if isinstance(chosen, ast.IfExp) and is_choice:
+                if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
                     if self._is_callers(chosen):
-                        self._place(chosen.body if side_of(self.script, chosen.body) == "gpu" else chosen.orelse)
+                        self._place(
+                            chosen.body if side_of(self.script, chosen.body) == "gpu" else chosen.orelse
+                        )
                         return
                     self._lost.choice(chosen)
                 self._place(call)

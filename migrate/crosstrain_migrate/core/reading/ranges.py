@@ -99,7 +99,9 @@ class Ranges:
         for node in nodes:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 slices = [n for n in walk(node.slice) if isinstance(n, ast.Slice)]
-                if any(one.lower is not None and names_in(one.lower) & numbers for one in slices):  # `[:n]` shortens
+                if any(
+                    one.lower is not None and names_in(one.lower) & numbers for one in slices
+                ):  # `[:n]` shortens
                     found.append(node.value)
             elif is_method(node, "narrow") and names_in(node) & numbers:
                 found.append(node.func.value)

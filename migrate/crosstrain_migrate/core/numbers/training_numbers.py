@@ -363,11 +363,11 @@ def divisor(script: Script, read: ast.expr) -> ast.expr | None:
     """What a number is divided by where it is read."""
     below: ast.AST = read
     for one in script.around(read):
-        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-            return None if below is one.right else one.right
-        if isinstance(one, ast.stmt):
-            is_divided = isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div)
-            return one.value if is_divided and below is not one.value else None
+        match one:
+            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                return None if below is by else by
+            case ast.stmt():
+                return None
         below = one
     return None
 

@@ -58,11 +58,9 @@ class Folders:
     def _stops_if_there(self, test: ast.If) -> bool:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
         stops = isinstance(test.body[-1], ast.Raise) or any(map(_exits, walk(test.body[-1])))
-        is_apart = not (
-            test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
-        )
+        inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         asked = [n for n in walk(test.test) if isinstance(n, ast.UnaryOp) and writers.asks_for_files(n)]
-        return stops and is_apart and not asked and writers.asks_for_files(test.test)
+        return stops and not (inner or asked) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""

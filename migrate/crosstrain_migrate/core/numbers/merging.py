@@ -75,7 +75,8 @@ class Merging:
             if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
                 # A process may have no batch at all.
                 self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
-        means = [text for text in one.left.sums if name == written(one.source) and self._is_mean(one, text)]
+        size = f"len({name})" if one.phase and name == written(one.source) else ""
+        means = [text for text in one.left.sums if self._divisors(one, text) == {size}]
         for texts, option in (
             (means, ""),
             ([text for text in one.left.sums if text not in means], ""),
@@ -94,12 +95,10 @@ class Merging:
             self.alike[one.frame, written(made.targets[0])] = one.loop
             self.plan.after(one.loop, RULE, REASON, ast.unparse(made), group)
 
-    def _is_mean(self, one: Dealt, text: str) -> bool:
-        """Whether a sum of a phase's loop is divided behind it by the length of what the loop goes over, and by nothing else."""
-        end, size = one.loop.end_lineno or 0, f"len({written(one.source)})"
-        reads = [read for read in self.script.reads(one.frame, text) if read.lineno > end]
-        by = {ast.unparse(found) for read in reads if (found := divisor(self.script, read)) is not None}
-        return bool(one.phase) and by == {size}
+    def _divisors(self, one: Dealt, text: str) -> set[str]:
+        """What a sum is divided by behind its loop."""
+        behind = (r for r in self.script.reads(one.frame, text) if r.lineno > (one.loop.end_lineno or 0))
+        return {ast.unparse(by) for read in behind if (by := divisor(self.script, read)) is not None}
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
         """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""

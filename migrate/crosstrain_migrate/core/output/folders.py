@@ -57,7 +57,7 @@ class Folders:
 
     def _stops_if_there(self, test: ast.If) -> bool:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
-        stops = isinstance(test.body[-1], ast.Raise) or any(map(_exits, walk(test.body[-1])))
+        stops = isinstance(test.body[-1], ast.Raise) or _exits(getattr(test.body[-1], "value", None))
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         asked = [n for n in walk(test.test) if isinstance(n, ast.UnaryOp) and writers.asks_for_files(n)]
         return stops and not (inner or asked) and writers.asks_for_files(test.test)
@@ -314,7 +314,7 @@ class Folders:
             self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
 
 
-def _exits(node: ast.AST) -> bool:
+def _exits(node: ast.AST | None) -> bool:
     """Whether a call ends the process: the others would wait for it."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")
 

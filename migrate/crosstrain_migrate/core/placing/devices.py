@@ -170,6 +170,8 @@ class Devices:
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             is_other = is_cpu or is_given(self.script, call)
+            if self._is_compared(call):
+                return
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 chosen = call.args[0] if call.args else None
                 if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
@@ -214,6 +216,19 @@ class Devices:
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_compared(self, call: ast.Call) -> bool:
+        """Whether a device is asked whether it is a GPU, `device == torch.device("cuda")`: that of a process has a number."""
+        test = self.script.parent(call)
+        if (
+            not isinstance(test, ast.Compare)
+            or len(test.ops) > 1
+            or list(map(ast.unparse, call.args)) != ["'cuda'"]
+        ):
+            return False
+        other = test.left if test.left is not call else test.comparators[0]
+        self.plan.replace(call, RULE, REASON, '"cuda"')
+        return self.plan.replace(other, RULE, REASON, "{of}.type", of=other)
 
     def _is_cell_choice(self, call: ast.Call) -> bool:
         """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel

@@ -281,7 +281,7 @@ class Downloads:
     def _trains(self, statement: ast.AST) -> bool:
         """Whether a statement leads to training, or to anything that all processes do together."""
         calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-        return any(is_method(n, "backward") or self.files.is_collective(n) for n in calls)
+        return any(is_method(n, "backward") or self.files.meetings.is_collective(n) for n in calls)
 
     def _alone(self, call: ast.Call) -> None:
         """A fetch that does not ask whether it has happened already: the main process fetches, and the others wait."""

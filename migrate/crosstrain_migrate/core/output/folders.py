@@ -156,7 +156,7 @@ class Folders:
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
         if not self._is_closed(deciding) or any(
-            isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
+            isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)

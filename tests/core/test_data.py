@@ -49,20 +49,19 @@ for book in books:
 -> train_loader = accelerator.prepare(train_loader)
 == an object that is its own iterator, and begins anew
 class Batches:
+    __iter__ = lambda self: self
     def __init__(self, loader):
         self.loader = loader
         self.batches = iter(loader)
-
+        iter(self)
     def __next__(self):
         try:
             return next(self.batches)
         except StopIteration:
             self.batches = iter(self.loader)
             return next(self.batches)
-
     def get(self):
         return next(self)
-
 def train(loader, step=0):
     batches = Batches(loader)
     while step < 8:
@@ -92,12 +91,10 @@ while step < 8:
 class Step:
     def on_batch(self, x, y):
         learn(model, optimizer, x, y)
-
 class Training:
     def __init__(self, loader, callbacks):
         self.loader = loader
         self.callbacks = callbacks
-
     def run(self):
         for x, y in self.loader:
             for callback in self.callbacks:

@@ -486,6 +486,8 @@ class Decisions:
             )
             if test is not None and below is not test and (self.differing.level(test) or asks_rank(test)):
                 return False
+            if test is not None and self._skipping_loop(one) and may_be_missing(self.differing, test):
+                return False
             below = one
         return True
 

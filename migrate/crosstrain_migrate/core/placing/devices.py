@@ -370,6 +370,8 @@ class Devices:
         if self._follows_a_tensor(node):
             return
         parent = self.script.parent(node)
+        if isinstance(parent, ast.IfExp) and "cpu" not in self._sides(parent):
+            parent = self.script.parent(parent)  # `"cuda:%d" % gpus[0] if gpus else 0`
         if isinstance(parent, ast.Call):
             if (
                 isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")

@@ -6,6 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
+from .support import table
 
 NODE = """import argparse
 import os
@@ -87,6 +88,18 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     start = '    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)\n'
     alone = NODE.replace(start, f"    if gpu >= 0:\n    {start}")
     assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
+
+
+@pytest.mark.parametrize(
+    ("said", "becomes"),
+    table(r"""
+c = mp.spawn(fn=work, join=False)\n    c.join() => c = work(PartialState().local_process_index)\n    work(
+rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
+rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
+"""),
+)
+def test_a_process_has_a_number(said: str, becomes: str) -> None:
+    assert becomes in converted(NODE.replace("    mp.spawn(", f"    {said}\n    mp.spawn("))
 
 
 @pytest.mark.parametrize(

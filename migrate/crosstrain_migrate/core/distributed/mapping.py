@@ -112,7 +112,7 @@ class Mapping:
                 plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
-            elif name.endswith("multiprocessing.spawn") and call.args:
+            elif name.endswith("multiprocessing.spawn"):
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
@@ -208,31 +208,24 @@ class Mapping:
 
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
+        named = {k.arg: k.value for k in call.keywords} | dict(zip(("fn", "args"), call.args, strict=False))
+        if "fn" not in named:
+            return
         self._tell_launcher(call)
-        given = next(
-            (k.value for k in call.keywords if k.arg == "args"), call.args[1] if len(call.args) > 1 else None
-        )
-        rank = f"{self._state(call)}.local_process_index"
-        holes = {"worker": call.args[0]}
+        holes, given, more = {"worker": named["fn"]}, named.get("args"), ""
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
             more = "".join(f", {{a{n}}}" for n in range(len(given.elts)))
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank}{more})", **holes
-            )
         elif given is not None:
-            self.plan.replace(
-                call,
-                SPAWN,
-                "the launcher starts the processes",
-                f"{{worker}}({rank}, *{{given}})",
-                given=given,
-                **holes,
-            )
-        else:
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank})", **holes
-            )
+            holes["given"], more = given, ", *{given}"
+        code = f"{{worker}}({self._state(call)}.local_process_index{more})"
+        self.plan.replace(call, SPAWN, "the launcher starts the processes", code, **holes)
+        bound = self.script.statement(call)
+        held = {written(one) for one in bound.targets} if isinstance(bound, ast.Assign) else set()
+        suite = self.script.suite_of(bound)
+        for one in suite[suite.index(bound) + 1 :]:  # `context.join()`
+            if held & names_in(one) and not isinstance(one, ast.Return):
+                self.plan.remove(one, SPAWN, "the launcher waits for the processes")
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""

@@ -19,6 +19,7 @@ from crosstrain_migrate.core.reading.script import (
     is_method,
     is_statement_call,
     names_in,
+    pairs,
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
@@ -177,7 +178,10 @@ class Devices:
                     self._lost.choice(chosen)
                 self._lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
-            if not self._is_asked_of_cuda(call):
+            if self._is_mapped and self._is_number(call):
+                code = f"{self.plan.state(call)}.local_process_index"
+                self.plan.replace(call, RULE, "each process has a number of its own", code)
+            elif not self._is_asked_of_cuda(call):
                 self._place(call)
         elif name == "torch.cuda.device" and self._is_block(call):
             own = self.device(call)
@@ -209,6 +213,14 @@ class Devices:
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_number(self, call: ast.Call) -> bool:
+        """`rank = torch.cuda.current_device()`, a variable that its function gives no tensor or call as a place."""
+        statement, frame = self.script.statement(call), self.script.frame(call)
+        bound = statement.targets if isinstance(statement, ast.Assign) else []
+        names = [written(name) for one in bound for name, of in pairs(one, statement.value) if of is call]
+        given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]
+        return bool(given) and not any(isinstance(one, ast.Call | ast.keyword) for one in given)
 
     def _is_cell_choice(self, call: ast.Call) -> bool:
         """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel

@@ -49,6 +49,8 @@ ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.
 main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
 torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
+kind = 1 if args == torch.device("cuda") else 2 => kind = 1 if args.type == "cuda" else 2
+kind = 1 if args == torch.device("cuda:1") else 2 => kind = 1 if args == accelerator.device else 2
 torch.cuda.set_device(0) => torch.cuda.set_device(accelerator.device)
 torch.cuda.set_device(args.gpu) => torch.cuda.set_device(accelerator.device)
 """),

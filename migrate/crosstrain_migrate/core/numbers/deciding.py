@@ -66,7 +66,13 @@ class Decisions:
         for node, by in decisions:
             # What keeps the best of numbers that are bound here is alike with them.
             atoms = sorted(self._atoms(by), key=lambda one: binding(self.script, one) is None)
-            self._repair_all([(one, node) for one in atoms], 0)
+            for one in atoms:
+                edits, known = {*self.plan.edits}, self.differing.known()
+                if not self._repair(one, node, 0) and self.differing.level(
+                    one
+                ):  # a part of it would help nobody
+                    self.plan.take_back_to(edits, GROUP)
+                    self.differing.go_back_to(known)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
             if self._is_own(node, by) and not self._skips_batch(node) and self._compares(by):
@@ -347,7 +353,7 @@ class Decisions:
         frame = self.script.frame(node)
         holders = {
             ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
-        }
+        } - {"self"}
         calls = [
             call
             for call in self.script.calls_in(frame)

@@ -171,6 +171,8 @@ class Devices:
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             is_other = is_cpu or is_given(self.script, call)
+            if self._is_compared(call):
+                return
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 self._place(call)
                 chosen = call.args[0] if call.args else None
@@ -221,6 +223,19 @@ class Devices:
         names = [written(name) for one in bound for name, of in pairs(one, statement.value) if of is call]
         given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]
         return bool(given) and not any(isinstance(one, ast.Call | ast.keyword) for one in given)
+
+    def _is_compared(self, call: ast.Call) -> bool:
+        """Whether a device is asked whether it is a GPU, `device == torch.device("cuda")`: that of a process has a number."""
+        test = self.script.parent(call)
+        if (
+            not isinstance(test, ast.Compare)
+            or len(test.ops) > 1
+            or list(map(ast.unparse, call.args)) != ["'cuda'"]
+        ):
+            return False
+        other = test.left if test.left is not call else test.comparators[0]
+        self.plan.replace(call, RULE, REASON, '"cuda"')
+        return self.plan.replace(other, RULE, REASON, "{of}.type", of=other)
 
     def _is_cell_choice(self, call: ast.Call) -> bool:
         """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel

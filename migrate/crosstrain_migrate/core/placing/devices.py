@@ -218,9 +218,13 @@ class Devices:
 
     def _is_number(self, call: ast.Call) -> bool:
         """`rank = torch.cuda.current_device()`, a variable that its function gives no tensor or call as a place."""
-        statement, frame = self.script.statement(call), self.script.frame(call)
-        bound = statement.targets if isinstance(statement, ast.Assign) else []
-        names = [written(name) for one in bound for name, of in pairs(one, statement.value) if of is call]
+        bound, frame = self.script.statement(call), self.script.frame(call)
+        told = (
+            [p for one in bound.targets for p in pairs(one, bound.value)]
+            if isinstance(bound, ast.Assign)
+            else []
+        )
+        names = [written(name) for name, of in told if of is call]
         given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]
         return bool(given) and not any(isinstance(one, ast.Call | ast.keyword) for one in given)
 

@@ -17,13 +17,11 @@ parser.add_argument("--gpu", type=int, default=0)
 parser.add_argument("--gpus", default="0,1")
 parser.add_argument("--no_cuda", action="store_true")
 {begin}
-
 def train(model, gpu, device=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader([], 8):
         x, y = {batch}
         <step>
-
 {chosen}
 """
 PARSED = "args = parser.parse_args()"

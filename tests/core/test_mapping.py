@@ -96,6 +96,8 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
 c = mp.spawn(fn=work, join=False)\n    c.join() => c = work(PartialState().local_process_index)\n    work(
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
+if args.many:\n        rows.set_epoch(1) => processes\n    work(
+if args.many:\n        args.rows.set_epoch(1) => args.rows.set_epoch(1)
 """),
 )
 def test_a_process_has_a_number(said: str, becomes: str) -> None:

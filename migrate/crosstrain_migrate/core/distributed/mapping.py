@@ -21,6 +21,7 @@ from crosstrain_migrate.core.reading.script import (
     is_function_frame,
     is_statement_call,
     names_in,
+    root_of,
 )
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -37,9 +38,7 @@ _COLLECTIVE = re.compile(
 )
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
-Ordinals = set[
-    tuple[Frame | None, str]
-]  # what numbers a device: attributes, and variables in the frames where they do
+Ordinals = set[tuple[Frame | None, str]]  # what numbers a device: attributes, and variables in their frames
 
 
 def distributes_itself(script: Script) -> bool:
@@ -116,6 +115,19 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
+            elif name.endswith(".set_epoch") and self._is_of_nothing(call):
+                reason = "nothing binds the sampler, so that several processes would stop here"
+                told = self.script.statement(call)
+                above = self.script.parent(told)
+                is_whole = isinstance(above, ast.If) and above.body == [told] and not above.orelse
+                self.plan.remove(above if isinstance(above, ast.If) and is_whole else told, SAMPLER, reason)
+
+    def _is_of_nothing(self, call: ast.Call) -> bool:
+        """Whether a statement calls a method of a name that nothing binds, nor may a star."""
+        root, scope = root_of(call.func), self.script.table.scopes[self.script.frame(call)]
+        stars = [one for one in self.script.table.each(ast.ImportFrom) if one.names[0].name == "*"]
+        is_free = bool(root) and scope.resolve(root) is None and is_statement_call(self.script, call)
+        return is_free and self.script.module(call) not in map(self.script.module, stars)
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a

@@ -59,6 +59,8 @@ def test_a_process_that_ends_with_an_error_tells_the_launcher(handler: str, is_t
     text = NODE.replace(f"    {spawn}", f"    try:\n        {spawn}\n    {handler}")
     assert ("        stop()\n        raise\n" in converted(text)) is is_told
     assert "raise" not in converted(text.replace("stop()", "os._exit(1)"))
+    kept = f"context = {spawn.replace('work,', 'fn=work,', 1)}\n    while not context.join():\n        pass"
+    assert converted(NODE.replace(spawn, kept)).replace("context = ", "") == converted(NODE)
 
 
 def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:
@@ -93,7 +95,6 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
 @pytest.mark.parametrize(
     ("said", "becomes"),
     table(r"""
-c = mp.spawn(fn=work, join=False)\n    c.join() => c = work(PartialState().local_process_index)\n    work(
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
 if args.many:\n        rows.set_epoch(1) => processes\n    work(

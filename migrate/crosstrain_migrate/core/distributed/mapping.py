@@ -24,6 +24,7 @@ from crosstrain_migrate.core.reading.script import (
     root_of,
 )
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.names import has_star_import
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .flags import SAMPLERS, note_options, plan_flags
@@ -115,19 +116,18 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
-            elif name.endswith(".set_epoch") and self._is_of_nothing(call):
-                reason = "nothing binds the sampler, so that several processes would stop here"
-                told = self.script.statement(call)
-                above = self.script.parent(told)
-                is_whole = isinstance(above, ast.If) and above.body == [told] and not above.orelse
-                self.plan.remove(above if isinstance(above, ast.If) and is_whole else told, SAMPLER, reason)
+            elif name.endswith(".set_epoch") and is_statement_call(self.script, call):
+                self._epoch(call)
 
-    def _is_of_nothing(self, call: ast.Call) -> bool:
-        """Whether a statement calls a method of a name that nothing binds, nor may a star."""
-        root, scope = root_of(call.func), self.script.table.scopes[self.script.frame(call)]
-        stars = [one for one in self.script.table.each(ast.ImportFrom) if one.names[0].name == "*"]
-        is_free = bool(root) and scope.resolve(root) is None and is_statement_call(self.script, call)
-        return is_free and self.script.module(call) not in map(self.script.module, stars)
+    def _epoch(self, call: ast.Call) -> None:
+        """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""
+        root, told = root_of(call.func), self.script.statement(call)
+        is_bound = self.script.table.scopes[self.script.frame(call)].resolve(root) is not None
+        if root and not is_bound and not has_star_import(self.script.module(call)):
+            above = self.script.parent(told)
+            if isinstance(above, ast.If) and [*above.body, *above.orelse] == [told]:
+                told = above
+            self.plan.remove(told, SAMPLER, "nothing binds this sampler")
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
@@ -146,16 +146,14 @@ class Mapping:
         name = self.script.dotted(call.func)
         if name == "torch.cuda.set_device":
             return call.args[:1]
-        lists = (
-            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
-        )
+        keywords = call.keywords if is_wrapper(self.script, call) else []
+        lists = [k.value for k in keywords if k.arg == "device_ids"]
         return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
 
     def _is_device(self, frame: Frame, text: str) -> bool:
         """Whether a variable is a device, or its name, so that it is right once its value is the accelerator's."""
-        if any(
-            isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)
-        ):
+        readers = map(self.script.parent, self.script.reads(frame, text))
+        if any(isinstance(one, ast.Attribute) for one in readers):
             return True  # device.type
         values = self.script.values(frame, text)
         return any("device(" in ast.unparse(v) or "cuda:" in ast.unparse(v) for v in values)
@@ -220,35 +218,28 @@ class Mapping:
 
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
-        named = {k.arg: k.value for k in call.keywords} | dict(zip(("fn", "args"), call.args, strict=False))
-        if "fn" not in named:
-            return
         self._tell_launcher(call)
-        holes, given, more = {"worker": named["fn"]}, named.get("args"), ""
+        named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
+        given, code = named.get("args"), f"{{worker}}({self._state(call)}.local_process_index"
+        holes = {"worker": named["fn"]}
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
-            more = "".join(f", {{a{n}}}" for n in range(len(given.elts)))
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
+            code += "".join(f", {{a{n}}}" for n in range(len(given.elts)))
         elif given is not None:
-            holes["given"], more = given, ", *{given}"
-        code = f"{{worker}}({self._state(call)}.local_process_index{more})"
-        self.plan.replace(call, SPAWN, "the launcher starts the processes", code, **holes)
-        bound = self.script.statement(call)
-        held = {written(one) for one in bound.targets} if isinstance(bound, ast.Assign) else set()
-        suite = self.script.suite_of(bound)
-        for one in suite[suite.index(bound) + 1 :]:  # `context.join()`
-            if held & names_in(one) and not isinstance(one, ast.Return):
+            holes["given"], code = given, code + ", *{given}"
+        statement = self.script.statement(call)
+        kept = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else set()
+        self.plan.replace(call, SPAWN, "the launcher starts the processes", f"{code})", **holes)
+        suite = self.script.suite_of(statement)
+        for one in suite[suite.index(statement) + 1 :]:  # `while not context.join(): pass`
+            if kept & names_in(one):
                 self.plan.remove(one, SPAWN, "the launcher waits for the processes")
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""
-        tries = (one for one in self.script.around(spawn) if isinstance(one, ast.Try))
-        handlers = [
-            h
-            for one in tries
-            if any(map(partial(self.script.table.is_inside, spawn), one.body))
-            for h in one.handlers
-        ]
-        for handler in handlers:
+        tries = [one for one in self.script.around(spawn) if isinstance(one, ast.Try)]
+        is_inside = partial(self.script.table.is_inside, spawn)
+        for handler in [h for one in tries if any(map(is_inside, one.body)) for h in one.handlers]:
             last = handler.body[-1]
             catches_all = handler.type is None or last_name(handler.type) in ("Exception", "BaseException")
             if catches_all and not isinstance(last, ast.Raise | ast.Return) and not self._exits(last):

@@ -58,8 +58,7 @@ def imports_of(
     module_of: Callable[[ast.AST], ast.Module],
     links: Links,
 ) -> dict[ast.Module, dict[str, list[str]]]:
-    """What each file's names import, written out: `F` of `import torch.nn.functional as F`; more than one thing where each
-    branch imports its own."""
+    """What each file's names import, written out, in each branch: `F` of `import torch.nn.functional as F`."""
     found: dict[ast.Module, dict[str, list[str]]] = {module: {} for module in modules}
     for node in nodes:
         if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -74,9 +73,8 @@ def imports_of(
         # `from utils import *` may bring what that file has imported: `torch` is torch.
         passed_on = _passed_on(node, module_of(node), links, found)
         for alias in node.names:
-            names.setdefault(alias.asname or alias.name, []).extend(
-                passed_on.get(alias.name, [prefix + alias.name])
-            )
+            given = passed_on.get(alias.name, [prefix + alias.name])
+            names.setdefault(alias.asname or alias.name, []).extend(given)
     return found
 
 

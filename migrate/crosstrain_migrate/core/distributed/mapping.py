@@ -181,14 +181,9 @@ class Mapping:
             values = self.script.values(frame, text)
             if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
                 at_hand = self.accelerators.at_hand(values[0])
-                source = self.accelerators.name if at_hand else self._state(values[0])
-                self.plan.replace(
-                    values[0], DEVICE, "each process has a device of its own", f"{source}.device"
-                )
+                code = f"{self.accelerators.name if at_hand else self.plan.state(values[0])}.device"
+                self.plan.replace(values[0], DEVICE, "each process has a device of its own", code)
                 self.ordinals = self.ordinals - {(frame, text)}
-
-    def _state(self, node: ast.AST) -> str:
-        return self.plan.state(node)
 
     def _synchronised(self, call: ast.Call) -> None:
         """SyncBatchNorm needs a GPU."""
@@ -220,7 +215,7 @@ class Mapping:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         self._tell_launcher(call)
         named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
-        given, code = named.get("args"), f"{{worker}}({self._state(call)}.local_process_index"
+        given, code = named.get("args"), f"{{worker}}({self.plan.state(call)}.local_process_index"
         holes = {"worker": named["fn"]}
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}

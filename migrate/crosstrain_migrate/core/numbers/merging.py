@@ -181,10 +181,10 @@ class Merging:
 
     def _may_bind(self, one: Dealt) -> bool:
         """Whether the loader's variable can hold the dealt one: it is the frame's own, and no other loop reads it."""
-        if not isinstance(one.source, ast.Name) or (one.phase and not self._is_own(one.frame, one.source.id)):
+        if not isinstance(one.source, ast.Name):
             return False
         name = one.source.id
-        if not self._is_own(one.frame, name) or (
+        if not self.script.binds(one.frame, name) or (
             isinstance(one.frame, ast.Module) and self._read_in_functions(one.frame, name)
         ):
             return False
@@ -199,9 +199,6 @@ class Merging:
             if not is_length and not is_bar and not isinstance(parent, ast.Attribute | ast.Compare):
                 return False
         return True
-
-    def _is_own(self, frame: Frame, name: str) -> bool:
-        return self.script.binds(frame, name)
 
     def _read_in_functions(self, module: ast.Module, name: str) -> bool:
         others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]

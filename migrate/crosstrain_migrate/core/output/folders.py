@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 from .audience import Audience
 from .files import GROUP as FILES
 from .files import Files
@@ -77,7 +77,7 @@ class Folders:
         suite = self.script.suite_of(top)
         for statement in suite[suite.index(top) + 1 :]:
             calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            makes = (writers.makes_by_command, writers.makes_folder)
+            makes = (commands.makes_by_command, writers.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
                     code = f"{self.files.state(loop)}.wait_for_everyone()"
@@ -156,7 +156,7 @@ class Folders:
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
         if not self._is_closed(deciding) or any(
-            isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
+            isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)

@@ -9,7 +9,13 @@ from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import (
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+    texts_in,
+)
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
@@ -129,7 +135,7 @@ class Recorders:
         """Whether `disable=not verbose` says the same on all processes: nothing in it knows a rank."""
         if not isinstance(given, ast.Name | ast.Attribute | ast.UnaryOp | ast.Subscript):
             return False
-        texts = {written(n) for n in walk(given) if isinstance(n, ast.Name | ast.Attribute)}
+        texts = texts_in(given)
         frames = (self.script.frame(given), self.script.module(given))
         values = [value for frame in frames for text in texts for value in self.script.values(frame, text)]
         return not any(asks_rank(one) for one in (given, *values))

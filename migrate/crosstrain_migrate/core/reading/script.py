@@ -455,6 +455,11 @@ def names_in(node: ast.AST) -> set[str]:
     return {one.id for one in walk(node) if isinstance(one, ast.Name)}
 
 
+def texts_in(node: ast.AST) -> set[str]:
+    """The variables and attributes that a piece of code mentions, as they are written."""
+    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
 def root_of(node: ast.AST) -> str:
     """`a` of `a.b[c].d()`; empty where no variable stands there."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):

@@ -201,10 +201,21 @@ class Mapping:
         if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")
             return
+        if self._starts and is_below and self._numbered_by_caller(call) and self.script.is_shared(call):
+            code = f"{written(call.func).rpartition('.')[0]}.is_initialized() or {{call}}"
+            self.plan.replace(call, GROUP, "another script gives the numbers", code, call=call)
+            return
         self.plan.imports(call, "PartialState")
         self.plan.replace(
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
         )
+
+    def _numbered_by_caller(self, call: ast.Call) -> bool:
+        """Whether a function takes its group's rank from its caller, `rank, size = numbers`, as `dist.init_process_group`."""
+        frame, texts = self.script.frame(call), {written(k.value) for k in call.keywords if k.arg == "rank"}
+        bound = [self.script.statement(one) for text in texts for one in self.script.stores(frame, text)]
+        told = texts.union(*map(names_in, bound)) & {*self.script.parameters(frame)}
+        return bool(told) and isinstance(call.func, ast.Attribute)
 
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
@@ -213,26 +224,14 @@ class Mapping:
             (k.value for k in call.keywords if k.arg == "args"), call.args[1] if len(call.args) > 1 else None
         )
         rank = f"{self._state(call)}.local_process_index"
-        holes = {"worker": call.args[0]}
+        holes, more = {"worker": call.args[0]}, ""
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
             more = "".join(f", {{a{n}}}" for n in range(len(given.elts)))
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank}{more})", **holes
-            )
         elif given is not None:
-            self.plan.replace(
-                call,
-                SPAWN,
-                "the launcher starts the processes",
-                f"{{worker}}({rank}, *{{given}})",
-                given=given,
-                **holes,
-            )
-        else:
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank})", **holes
-            )
+            more, holes["given"] = ", *{given}", given
+        code = f"{{worker}}({rank}{more})"
+        self.plan.replace(call, SPAWN, "the launcher starts the processes", code, **holes)
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""

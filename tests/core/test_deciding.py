@@ -87,6 +87,8 @@ def fit(): |     for epoch in range(9): |         value = train() |         <bet
 def keep(): |     global best |     value = train() |     if not best or value < best: |         best =\
  value |         <save> |  | keep()
 value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2
+def new(m): |     m.bias.data.normal_() |  | value = train() | <better> |     model.apply(new)\
+ => with accelerator.common_draws():
 loss = test_loss() | if loss < best: |     <save> => loss = accelerator.reduce(loss, "mean")
 for epoch in range(9): |     history.append(train()) |     if min(history[:-1]) < history[-1]: |         break\
  => history.append(accelerator.reduce(train(), "mean"))
@@ -112,7 +114,7 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     "body",
     [
         "steps = 0\nfor x, y in train_loader:\n    steps += 1\n    if steps > 3:\n        break",  # a counter
-        "value = train()\nif value < best:\n    print(value)",  # shown, and no more
+        "value = train()\nif value < best:\n    print(value, rows.apply(abs))",  # shown, and no more
         "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
         "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
@@ -132,6 +134,11 @@ if hits > best:
         "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
         "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
         "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
+        "kind = str(train())\nif kind.find('0') > 0:\n    torch.save(model, 'a.pt')",  # a place in a text
+        "class Keeper:\n    def __init__(self): self.net, self.optimizer = model, model(optimizer)\n"
+        "    def say(self, text): print(text)\n    def load(self):\n        lost = model(rows)\n        self.say(lost)\n"
+        "        if self.optimizer and best: self.optimizer.load_state_dict(torch.load('b.pt'))\n"
+        "Keeper().load()",  # of no number: nothing that was tried on the way stays
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:

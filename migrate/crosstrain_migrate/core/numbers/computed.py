@@ -13,7 +13,8 @@ from crosstrain_migrate.core.reading.script import texts_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Change, Left, Pass, Unsure
+from .accumulators import Left, Pass, Unsure
+from .changes import Change
 
 _Changes = dict[str, list[tuple[Change, ast.AST]]]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_statement_call, stores_in
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 from .audience import Audience
 from .files import GROUP as FILES
 from .files import Files
@@ -49,7 +49,18 @@ class Folders:
         for loop in self.script.table.each(ast.While):
             if self.audience.is_all(loop) and self._draws_free_name(loop):
                 self._wait_below(loop)
+        for test in self.script.table.each(ast.If):
+            if self._stops_if_there(test) and self.audience.is_all(test) and self.audience.comes_alike(test):
+                code = f"{self.files.state(test)}.wait_for_everyone()"
+                self.plan.after(test, RULE, "all have asked before any goes on to make it", code, GROUP)
         self._questions()
+
+    def _stops_if_there(self, test: ast.If) -> bool:
+        """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
+        stops = isinstance(test.body[-1], ast.Raise) or _exits(getattr(test.body[-1], "value", None))
+        inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
+        asked = [n for n in walk(test.test) if isinstance(n, ast.UnaryOp) and writers.asks_for_files(n)]
+        return stops and not (inner or asked) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""
@@ -66,7 +77,7 @@ class Folders:
         suite = self.script.suite_of(top)
         for statement in suite[suite.index(top) + 1 :]:
             calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            makes = (writers.makes_by_command, writers.makes_folder)
+            makes = (commands.makes_by_command, writers.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
                     code = f"{self.files.state(loop)}.wait_for_everyone()"
@@ -92,10 +103,7 @@ class Folders:
 
     def _is_closed(self, block: ast.AST) -> bool:
         """Whether nothing behind a block, on no process, goes by what happens in it."""
-        nodes = walk(block)
-        stored = [
-            n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
+        nodes, stored = walk(block), stores_in(block)
         reads = (read for one in stored for read in self.script.reads(self.script.frame(block), written(one)))
         leaves = (ast.Return, ast.Break, ast.Continue, ast.Raise)
         return (
@@ -145,7 +153,7 @@ class Folders:
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
         if not self._is_closed(deciding) or any(
-            isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
+            isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)
@@ -263,7 +271,7 @@ class Folders:
         return True
 
     def _wait_for_answers(self, call: ast.Call, path: ast.expr | None) -> None:
-        """All have asked for a folder before one makes it where its author stops if it is there, or takes the next number."""
+        """All have asked for a folder before one makes it where its author takes the next number if it is there."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
@@ -273,12 +281,9 @@ class Folders:
                 self.plan.before(statement, RULE, reason, code, GROUP)
 
     def _questions_above(self, statement: ast.stmt) -> Iterator[tuple[ast.If, ast.stmt]]:
-        """The tests above a statement that stop, `if exists(path): raise`, or that look for a number, `for n in range(9): if
-        not exists(path): makedirs(path); break`; and what all processes must come to."""
+        """The tests that look for a number, `for n in range(9): if not exists(path): makedirs(path); break`, and what all
+        processes must come to."""
         suite = self.script.suite_of(statement)
-        for one in suite[: suite.index(statement)]:
-            if isinstance(one, ast.If) and any(isinstance(n, ast.Raise) or _exits(n) for n in walk(one)):
-                yield one, statement
         outer = self.script.parent(statement)
         loop = self.script.parent(outer) if isinstance(outer, ast.If) else None
         ends = isinstance(suite[-1], ast.Return | ast.Break)
@@ -306,7 +311,7 @@ class Folders:
             self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
 
 
-def _exits(node: ast.AST) -> bool:
+def _exits(node: ast.AST | None) -> bool:
     """Whether a call ends the process: the others would wait for it."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")
 

@@ -21,7 +21,8 @@ from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .audience import ONE, Audience
-from .files import FILE, Files, null_device
+from .files import FILE, Files
+from .null_device import null_device
 
 PRINT = "CT401"
 _LOG_FILES = frozenset(

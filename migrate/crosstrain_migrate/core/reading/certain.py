@@ -50,7 +50,7 @@ class Certain:
 
     def _trains_itself(self, node: ast.AST, items: set[str]) -> bool:
         """Whether a method of an item steps an optimizer of its own: `agent.learn(reward)`."""
-        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items
+        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items - {"self"}
         calls = [c for f in self._called(node) for c in self.script.calls_in(f)] if is_asked else []
         return any(is_method(one, "step") and root_of(one.func) == "self" for one in calls)
 

@@ -14,7 +14,16 @@ from crosstrain_migrate.syntax.nodes import Function, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .roles import Roles
-from .script import Frame, Script, is_function_frame, is_method, is_statement_call, names_in, texts_in
+from .script import (
+    Frame,
+    Script,
+    is_function_frame,
+    is_method,
+    is_statement_call,
+    names_in,
+    stores_in,
+    texts_in,
+)
 
 RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"
@@ -57,8 +66,7 @@ def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> l
 
 def _bound_by(script: Script, call: ast.Call) -> set[str]:
     """The variables and attributes that the statement of a call binds."""
-    names = [n for n in walk(script.statement(call)) if isinstance(n, ast.Name | ast.Attribute)]
-    return {written(n) for n in names if isinstance(n.ctx, ast.Store)}
+    return set(map(written, stores_in(script.statement(call))))
 
 
 def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Iterator[ast.Call]:

@@ -323,7 +323,8 @@ class Script:
     def _mentions(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.calls:
-            named = {self.last(call.func), *(self.last(argument) for argument in call.args)}
+            given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
+            named = {self.last(call.func), *map(self.last, given)}
             for name in named & self.defined.keys():
                 found[name].append(call)
         return found
@@ -458,6 +459,12 @@ def names_in(node: ast.AST) -> set[str]:
 def texts_in(node: ast.AST) -> set[str]:
     """The variables and attributes that a piece of code mentions, as they are written."""
     return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def stores_in(*code: ast.AST) -> list[ast.Name | ast.Attribute]:
+    """Where pieces of code bind a variable or an attribute."""
+    nodes = (n for one in code for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
+    return [n for n in nodes if isinstance(n.ctx, ast.Store)]
 
 
 def root_of(node: ast.AST) -> str:

@@ -30,7 +30,6 @@ def save(model, path):
 TRAINER = """
 import torch
 from helper import save
-
 def one_epoch(model, loader, optimizer, device):
     model.train()
     total = 0.0
@@ -40,7 +39,6 @@ def one_epoch(model, loader, optimizer, device):
         total += loss.item()
     print("trained", total)
     return total / len(loader)
-
 def finish(model, path):
     save(model, path)
 """
@@ -49,7 +47,6 @@ SCRIPT = """
 from helper import placed
 from net import Net
 from trainer import finish, one_epoch
-
 def main(path, rate):
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

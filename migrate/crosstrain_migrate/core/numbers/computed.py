@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from crosstrain_migrate.core.reading.script import texts_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass, Unsure
 from .changes import Change

@@ -13,9 +13,9 @@ from crosstrain_migrate.core.accelerate import OWN
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, texts_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations

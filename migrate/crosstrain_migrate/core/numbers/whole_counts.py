@@ -12,16 +12,9 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import BARS, Data
 from crosstrain_migrate.core.reading.ranges import is_range, item_of
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    names_in,
-    stores_in,
-)
+from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_statement_call, stores_in
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from . import commands, writers
 from .audience import Audience

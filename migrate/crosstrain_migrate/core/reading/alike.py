@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
-from .script import Loop, Script, stores_in
+from .script import Loop, Script
 
 # Calls that tell the same on every process: functions, and methods of a text.
 _PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "isinstance"}

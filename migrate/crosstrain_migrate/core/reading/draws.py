@@ -11,19 +11,10 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
 
 from .roles import Roles
-from .script import (
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-    names_in,
-    stores_in,
-    texts_in,
-)
+from .script import Frame, Script, is_function_frame, is_method, is_statement_call, names_in
 
 RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"

@@ -456,17 +456,6 @@ def names_in(node: ast.AST) -> set[str]:
     return {one.id for one in walk(node) if isinstance(one, ast.Name)}
 
 
-def texts_in(node: ast.AST) -> set[str]:
-    """The variables and attributes that a piece of code mentions, as they are written."""
-    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
-
-
-def stores_in(*code: ast.AST) -> list[ast.Name | ast.Attribute]:
-    """Where pieces of code bind a variable or an attribute."""
-    nodes = (n for one in code for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
-    return [n for n in nodes if isinstance(n.ctx, ast.Store)]
-
-
 def root_of(node: ast.AST) -> str:
     """`a` of `a.b[c].d()`; empty where no variable stands there."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in, stores_in
+from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 _EXITS = frozenset({"sys.exit", "exit", "quit"})
 

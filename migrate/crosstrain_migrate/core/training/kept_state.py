@@ -10,9 +10,9 @@ import ast
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.roles import Backward, Roles
-from crosstrain_migrate.core.reading.script import Script, texts_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 RULE = "CT602"
 REMEDY = 'take its mean where it is made: `accelerator.reduce(x, "mean")`'

@@ -262,6 +262,7 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     assert expected in text and "accelerator.backward(loss)" in text, text
 
 
+FOUND = "found = y[y > 0] if y.any() else None"
 HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
 
 
@@ -271,7 +272,7 @@ HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)
         ("pass", "y.sum() == 0", True),
         (HARD, "len(hard[0]) == 0", True),
         (HARD, "len(n) == 0", False),
-        ("found = y[y > 0] if y.any() else None", "found is None", True),
+        (FOUND, "found is None", True),
         ("found = model if rows.any() else None", "found is None", False),
     ],
 )
@@ -281,10 +282,11 @@ def test_a_batch_that_one_process_would_skip_is_skipped_by_all(above: str, test:
     assert f"if {code}: continue" in text, text
 
 
-def test_a_batch_that_one_process_may_skip_is_said() -> None:
-    inner = "if loss.item() > random.random():\n        if y.sum() == 0: continue"
-    done = conversion("import random\n" + STEP.format(test=inner))
+@pytest.mark.parametrize("above", ["if loss > random.random():", FOUND + "\n    if found is not None:"])
+def test_a_batch_that_one_process_may_skip_is_said(above: str) -> None:
+    done = conversion("import random\n" + STEP.format(test=f"{above}\n        if y.shape[-1] > 9: continue"))
     assert any("skips a batch" in one.reason for one in done.findings), done.text
+    assert "if y.shape[-1] > 9: continue" in done.text
 
 
 KEEPS = (

@@ -206,10 +206,21 @@ class Mapping:
         if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")
             return
+        if self._starts and is_below and self._numbered_by_caller(call) and self.script.is_shared(call):
+            code = f"{written(call.func).rpartition('.')[0]}.is_initialized() or {{call}}"
+            self.plan.replace(call, GROUP, "another script gives the numbers", code, call=call)
+            return
         self.plan.imports(call, "PartialState")
         self.plan.replace(
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
         )
+
+    def _numbered_by_caller(self, call: ast.Call) -> bool:
+        """Whether a function takes its group's rank from its caller, `rank, size = numbers`, as `dist.init_process_group`."""
+        frame, texts = self.script.frame(call), {written(k.value) for k in call.keywords if k.arg == "rank"}
+        bound = [self.script.statement(one) for text in texts for one in self.script.stores(frame, text)]
+        told = texts.union(*map(names_in, bound)) & {*self.script.parameters(frame)}
+        return bool(told) and isinstance(call.func, ast.Attribute)
 
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations
@@ -141,11 +141,7 @@ class Merging:
         for store in self.script.stores(one.frame, text) if text else ():
             statement: ast.AST = self.script.statement(store)
             value = getattr(statement, "value", None)
-            if (
-                value is None
-                or place_of(statement) >= place_of(one.loop)
-                or text not in {written(n) for n in walk(value) if isinstance(n, ast.Name | ast.Attribute)}
-            ):
+            if value is None or place_of(statement) >= place_of(one.loop) or text not in texts_in(value):
                 continue
             while statement not in suite:  # `if is_main: loader = tqdm(loader)`
                 above = self.script.parent(statement)

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from . import commands, writers
 from .audience import Audience
@@ -103,10 +103,7 @@ class Folders:
 
     def _is_closed(self, block: ast.AST) -> bool:
         """Whether nothing behind a block, on no process, goes by what happens in it."""
-        nodes = walk(block)
-        stored = [
-            n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
+        nodes, stored = walk(block), stores_in(block)
         reads = (read for one in stored for read in self.script.reads(self.script.frame(block), written(one)))
         leaves = (ast.Return, ast.Break, ast.Continue, ast.Raise)
         return (

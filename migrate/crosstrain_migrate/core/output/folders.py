@@ -59,8 +59,8 @@ class Folders:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
         stops = isinstance(test.body[-1], ast.Raise) or _exits(getattr(test.body[-1], "value", None))
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
-        asked = [n for n in walk(test.test) if isinstance(n, ast.UnaryOp) and writers.asks_for_files(n)]
-        return stops and not (inner or asked) and writers.asks_for_files(test.test)
+        missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
+        return stops and not (inner or missing) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""
@@ -309,6 +309,12 @@ class Folders:
         if self.plan.replace(allowed, RULE, REASON, template, GROUP, given=allowed):
             context = f"{state}.main_process_first()"
             self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
+
+def _is_missing(node: ast.AST) -> bool:
+    """`not exists(path)`, `len(listdir(path)) == 0`: what another process makes meanwhile does not stop this one."""
+    is_equal = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Lt | ast.LtE)
+    return is_equal or isinstance(node, ast.UnaryOp)
 
 
 def _exits(node: ast.AST | None) -> bool:

@@ -55,11 +55,12 @@ LISTED = SHOWN.replace("0.0, 0", "[], 0").replace("total += loss.item()", "total
     [
         (NEXT.format(shown="total / steps"), True),
         (SHOWN.replace("total += loss", "print(total)\n    total += loss"), True),
+        (SHOWN.replace("total += loss.item()", "now = str(loss); print(now); total = 0"), True),
         (LISTED, True),
         (WITHIN, True),
         (NEXT.format(shown="steps").replace("total += loss.item()", "pass"), False),  # a counter
     ],
-    ids=["next", "in the loop", "a list", "within", "steps"],
+    ids=["next", "in the loop", "by a text", "a list", "within", "steps"],
 )
 def test_what_it_shows_is_said_to_be_one_process_s_own(loop: str, is_own: bool) -> None:
     assert bool(notes(script(loop), "CT602")) is is_own
@@ -74,10 +75,8 @@ def test_the_last_loss_beside_what_was_bound_since() -> None:
 
 def test_a_generator_expression_reads_its_loader() -> None:
     assert "accelerator.prepare(model, optimizer, loader)" in converted(script(EXPRESSION))
-    of_numbers = script(
-        EXPRESSION.replace("batch.float() for batch in loader", "torch.rand(4) for i in range(9)")
-    )
-    assert "accelerator.prepare(model, optimizer)" in converted(of_numbers)
+    of_numbers = EXPRESSION.replace("batch.float() for batch in loader", "torch.rand(4) for i in range(9)")
+    assert "accelerator.prepare(model, optimizer)" in converted(script(of_numbers))
 
 
 TWO_LOOPS = """

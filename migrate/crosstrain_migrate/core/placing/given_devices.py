@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.modes import opposed
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
@@ -21,7 +22,7 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
     name = given.id
-    stores = [one for one in script.stores(frame, name) if not _excludes(script, one, call)]
+    stores = [one for one in script.stores(frame, name) if not opposed(script, one, call)]
     if script.is_entry(call) or name not in script.parameters(frame) or stores:
         return False
     is_init = frame.name == "__init__"
@@ -41,21 +42,6 @@ def _is_of_options(function: Function, given: ast.expr | None) -> bool:
 
 def _text(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
-
-
-def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:
-    """Whether one arm of a branch binds the name and the other has the call: `if device: ... else: device = "cpu"`."""
-    around = (one for one in script.around(call) if isinstance(one, ast.If))
-    arms = ((one.body, one.orelse) for one in around)
-    inside = [
-        [any(script.table.is_inside(n, s) for s in arm) for arm in pair]
-        for pair in arms
-        for n in (store, call)
-    ]
-    return any(
-        of_store != of_call and any(of_store)
-        for of_store, of_call in zip(inside[::2], inside[1::2], strict=True)
-    )
 
 
 def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:

@@ -43,7 +43,7 @@ def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
         cls = script.class_of(frame)
         frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
         values = [value for one in frames for value in script.values(one, written(of))]
-    return [made for value in values if (made := script.class_made(value)) is not None]
+    return [made for value in values if (made := script.class_behind(value)) is not None]
 
 
 def _defines_cuda(script: Script, cls: ast.ClassDef, depth: int) -> bool:

@@ -294,12 +294,8 @@ class Iterators:
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own."""
-        functions = self.script.functions(self.script.last(value.func)) if isinstance(value, ast.Call) else []
-        returned = [
-            n.value for f in functions for n in self.script.within(f) if isinstance(n, ast.Return) and n.value
-        ]
-        made = (self.script.class_made(one) for one in (value, *returned))
-        return next((_iterated_in(cls) for cls in made if cls is not None), [])
+        cls = self.script.class_behind(value)
+        return [] if cls is None else _iterated_in(cls)
 
 
 def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:

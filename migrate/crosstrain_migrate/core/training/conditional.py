@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
+from crosstrain_migrate.core.reading.modes import facts
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
@@ -57,14 +58,8 @@ def _made_by_test(
 
 def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None) -> set[str]:
     """The tests that hold where a node stands; without: those that hold there too."""
-    found: set[str] = set()
-    below = node
-    for around in script.around(node):
-        is_shared = without is not None and script.table.is_inside(without, around)
-        if isinstance(around, ast.If) and below in around.body and not is_main_test(around) and not is_shared:
-            found.add(ast.unparse(around.test))
-        below = around
-    return found
+    found = facts(script, node) - (set() if without is None else facts(script, without))
+    return {text for text, holds in found if holds and "__name__" not in text}
 
 
 def _in_one_suite(script: Script, bound: list[ast.stmt]) -> ast.stmt | None:

@@ -104,6 +104,7 @@ PLACED = """def place(args):
     return torch.device(args.use_gpu if torch.cuda.is_available() else "cpu")
 
 """
+IMPORTED = "from options import args\nTrainer(args).train()"
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
@@ -146,15 +147,9 @@ run()"""
             "args = read(parser)",
             "Accelerator(device=args.use_gpu)\nargs.use_gpu = accelerator.device",  # of each process
         ),
+        ("self.args.use_gpu", IMPORTED, "from options import args", "Accelerator(cpu=not args.use_gpu)"),
     ],
-    ids=[
-        "computed",
-        "an option",
-        "read into an object",
-        "a device's name",
-        "overwritten by the device",
-        "by the first GPU",
-    ],
+    ids=["computed", "an option", "an object", "a device's name", "the device", "the first GPU", "imported"],
 )
 def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
     lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]
@@ -165,7 +160,7 @@ GIVEN = """import argparse
 import torch
 
 class Trainer:
-    def __init__(self, rows, on_gpu=False):
+    def __init__(self, rows, on_gpu=False, local_rank=0):
         {first}
         self.device = torch.device("cuda" if on_gpu else "cpu")
         self.net = torch.nn.Linear(4, 2).to(self.device)
@@ -202,13 +197,16 @@ def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str,
     [
         ("Trainer(3, on_gpu=False)", True),
         ("Trainer(3, False)", True),
+        ("Trainer(3, False, local_rank=1)", True),
         ("Trainer(3, on_gpu=True)", False),
         ("Trainer(2, True).fit([]), Trainer(3, False)", False),
     ],
 )
-def test_a_call_that_asks_for_the_cpu_has_it(made: str, is_cpu: bool) -> None:
+def test_a_call_that_asks_for_the_cpu_has_it_and_the_number_of_its_process(made: str, is_cpu: bool) -> None:
     after = converted(GIVEN.format(made=made, first="self.rows = rows"))
     assert ("Accelerator(cpu=True)" in after) == is_cpu
+    told = after.count("local_rank=PartialState().local_process_index")
+    assert told == made.count("Trainer(") - made.count("local_rank"), after
 
 
 OWN, BOTH = "self.on_gpu = args.use_gpu", "not (args.use_gpu and args.no_cuda)"

@@ -11,14 +11,11 @@ ADAPTS = """
             def __init__(self):
                 super().__init__()
                 self.body = nn.Linear(4, 2)
-
             def forward(self, x):
                 return self.body(x)
-
             def learn(self, batches, optimizer):
                 for x, y in batches:
                     <step F.cross_entropy(self(x), y)>
-
             def adapt(self, x, y):
                 head = nn.Linear(2, 2)
                 {above}
@@ -27,14 +24,12 @@ ADAPTS = """
                     F.cross_entropy(head(self(x)), y).backward()
                     own.step()
                 return head(self(x))
-
             def score(self, tasks):
                 found = []
                 count = len(tasks)
                 for x, y in tasks:
                     found.append((self.adapt(x, y).argmax(1) == y).float().mean().item())
                 print(sum(found) / count)
-
         <model Net()>
         train_loader = DataLoader(data, 8)
         task_loader = DataLoader(tasks, 8)
@@ -60,23 +55,18 @@ LOOPS = [
     *cases("""
 == batches that workers put into a queue, beside an evaluation that draws
 from multiprocessing import Process, Queue
-
 def fill(queue, seed):
     np.random.seed(seed)
     while True:
         queue.put(np.random.randint(0, 32, 4))
-
 class Sampler:
     def __init__(self):
         self.queue = Queue(10)
         Process(target=fill, args=(self.queue, 1000), daemon=True).start()
-
     def next_batch(self):
         return self.queue.get()
-
 def evaluate(model):
     return model(rows[np.random.randint(0, 32, 8)]).mean().item()
-
 sampler = Sampler()
 for epoch in range(3):
     for step in range(8):
@@ -92,7 +82,6 @@ for epoch in range(3):
 def backward_all(losses):
     for loss in losses:
         loss.backward()
-
 for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
     optimizer.zero_grad()
     backward_all([F.mse_loss(model(x), y), F.l1_loss(model(x), y)])
@@ -102,23 +91,19 @@ for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
 class Net(nn.Module):
     def sample(self, count):
         return torch.randint(0, 9, (count,))
-
 class Trainer:
     def __init__(self):
         self.net = Net()
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-
     def fit(self):
         for self.epoch in range(0, self.last):
             self.learn(self.rows)
-
     def learn(self, rows):
         at = 0
         while at < len(rows) - 2:
             loss = (self.net(rows[at : at + 4]) * self.net.sample(4)).mean()
             <self.step loss>
             at += 4
-
 Trainer().fit()
 -> for self.epoch in range(0, self.last):
 ?? every process trains on the same data
@@ -142,37 +127,49 @@ def main():
     for epoch in range(3):
         other.train()
         <step other(rows).mean()>
-
 main()
 -> net, optimizer = accelerator.prepare(net, optimizer)
 -> other, optimizer = accelerator.prepare(other, optimizer)
-== rates that come from elsewhere, for each of which a function trains
+== rates that come from elsewhere, for each of which functions train, one by an optimizer that is not PyTorch's
 def train(rate):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for epoch in range(3):
         learn(model, optimizer, rows, targets)
-
-for rate in options.rates:
-    train(rate)
--> for rate in options.rates:
-?? every process trains on the same data
-== the same with an optimizer that is not PyTorch's
-def train(rate):
+def search(rate):
     optimizer = Searching(model.parameters(), rate)
     for epoch in range(3):
         learn(model, optimizer, rows, targets)
         optimizer.step()
-
 for rate in options.rates:
     train(rate)
+for rate in options.others:
+    search(rate)
 -> for rate in options.rates:
+-> for rate in options.others:
 ?? every process trains on the same data
+== agents of a game, each of which trains itself
+class Agent(nn.Linear):
+    def teach(self, x, y):
+        <self.step F.mse_loss(self(x), y)>
+agents = [Agent(1, 1), Agent(1, 1)]
+for x, y in played(rows):
+    for agent in agents:
+        agent.teach(x, y)
+-> for x, y in accelerator.prepare(played(rows)):
+-> for agent in agents:
+== but not parts of the data that train a network
+class Part:
+    def teach(self, net):
+        <step self.loss(net)>
+parts = map(Part, rows)
+for part in parts:
+    part.teach(model)
+-> model, optimizer, parts = accelerator.prepare(model, optimizer, parts)
 == batches of a loader, for each of which a function trains
 def train(x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(3):
         learn(model, optimizer, x, y)
-
 for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
     train(x, y)
 -> for x, y in accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4)):
@@ -223,7 +220,6 @@ def train_on(x, y):
         loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-
 loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
 for x, y in loader:
     train_on(x, y)
@@ -268,7 +264,6 @@ def test_lines(trap: Trap) -> None:
 
 
 SIZES = """<torch>
-
 def learn(model, loader, sizes):
     points = []
     for size in sizes:
@@ -278,7 +273,6 @@ def learn(model, loader, sizes):
     optimizer = torch.optim.SGD(points, lr=0.1)
     for x in loader:
         <step (model(x).mean() * sum(point.sum() for point in points))>
-
 learn(torch.nn.Linear(4, 1), DataLoader(torch.ones(8, 4), 2), [2, 3])
 """
 
@@ -318,21 +312,17 @@ def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> N
 
 CHECKPOINTS = """import glob
 import torch
-
 class Agent:
     def __init__(self):
         self.model = torch.nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
     def load(self, name):
         self.model.load_state_dict(torch.load(name))
-
     def step(self, batch, training):
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
         if training:
             <self.step loss>
         return loss.item()
-
 class Source:
     def __init__(self):
         self.at = 0

@@ -86,9 +86,10 @@ log.write("x")
 == but not what one process opens anyway is brought to the disk
 * with open("a.txt", "w") as file:
 .     os.fsync(file.fileno())
-== a log of a module's top level
-- log = open("log.txt", "a")
-+ log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")
+== a log of a module's top level, whose mode is chosen
+mode = "a" if Path("log.txt").exists() else "w"
+- log = open("log.txt", mode)
++ log = open("log.txt" if accelerator.is_main_process else os.devnull, mode)
 --
 log.write("x")
 == a log that might be read and is not
@@ -140,20 +141,18 @@ log.write("x")
 def opened(path, mode="a"):
     return open(path, mode)
 log(opened("log.txt", "r").read())
-== an array that is dumped to a path
+== an array that is dumped to a path, not what is none
 * rows.dump(f"{name}.dat")
-== what is dumped is no path
 rows.dump(name)
-== a file that is opened for a dump
+== a dump into a file that is opened for it, and into one that stays open
 * json.dump([1], open("rows.json", "w"))
-== a dump into a file that stays open
 - file = open("rows.bin", "wb")
 + file = open("rows.bin" if accelerator.is_main_process else os.devnull, "wb")
 pickle.dump([1], file)
 file.close()
 == a file that is read stays
 rows = open("rows.txt").read()
-more = open("more.txt", "rb").read()
+more = open("more.txt", "rb" if rows else "r").read()
 == a table by rows
 - table = csv.writer(open("rows.csv", "w"))
 + table = csv.writer(open("rows.csv" if accelerator.is_main_process else os.devnull, "w"))
@@ -162,8 +161,9 @@ table.writerow([1])
 log = logging.getLogger()
 - log.addHandler(logging.FileHandler("log.txt"))
 + log.addHandler(logging.FileHandler("log.txt" if accelerator.is_main_process else os.devnull))
-- log.setLevel(logging.INFO)
-+ log.setLevel(logging.INFO if accelerator.is_main_process else logging.WARNING)
+level = logging.INFO
+- log.setLevel(level)
++ log.setLevel(level if accelerator.is_main_process else logging.WARNING)
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)
 == an event file

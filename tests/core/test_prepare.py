@@ -60,10 +60,8 @@ class Learner(nn.Linear):
     def __init__(self):
         super().__init__(4, 2)
         self.optimizer = None
-
     def learn(self, x, y):
         <self.step F.cross_entropy(self(x), y)>
-
 learner = Learner()
 learner.optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
 for x, y in DataLoader(data):
@@ -93,6 +91,23 @@ loader = DataLoader(data)
 net.train()
 {LOOP.replace("model", "net")}
 -> net, optimizer, loader = accelerator.prepare(net, optimizer, loader)
+== networks whose parts a function calls, of which one is made anew with the other
+def joined(a, b, x):
+    parts = [a.weight, b.weight]
+    return x @ sum(parts).T
+def train(a, b, optimizer, loader, report):
+    a.train()
+    b.train()
+    for x, y in loader:
+        <step F.cross_entropy(joined(a, b, x), y)>
+    joined(report, report, x)
+def main():
+    a, b, report = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 2)
+    a = renewed(a, b)
+    optimizer = made_for(a, b)
+    train(a, b, optimizer, DataLoader(data), report)
+main()
+-> a, b, optimizer = accelerator.prepare(a, b, optimizer)
 == a model is prepared once, where DataParallel was
 def main():
 {indent(REPLICATED + LOOP, "    ")}
@@ -109,12 +124,10 @@ class Stepper:
     def __call__(self, loss, optimizer):
         loss.backward()
         optimizer.step()
-
 def one_epoch(model, loader, optimizer, stepper):
     for x, y in loader:
         optimizer.zero_grad()
         stepper(F.cross_entropy(model(x), y), optimizer)
-
 def main():
     model = nn.Linear(4, 2)
     loader = DataLoader(data)
@@ -122,7 +135,6 @@ def main():
     stepper = Stepper()
     for epoch in range(3):
         one_epoch(model, loader, optimizer, stepper)
-
 main()
 -> def main():
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -134,14 +146,12 @@ def step(state, x, y):
     state["optimizer"].zero_grad()
     loss.backward()
     state["optimizer"].step()
-
 def main():
     model = nn.Linear(4, 2)
     loader = DataLoader(data)
     state = {{"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}}
     for x, y in loader:
         step(state, x, y)
-
 main()
 -> def step(state, x, y):
 -> loss.backward()

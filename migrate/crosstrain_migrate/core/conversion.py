@@ -45,6 +45,7 @@ from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
 from .placing.on_the_way import frames_to_training
 from .placing.only_with_cuda import note_moves_with_cuda
 from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors, is_made_on_cpu
+from .placing.ranks import tell_ranks
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
 from .plan import CORE, Plan
@@ -254,6 +255,7 @@ def _plan_shown(
     plan_shown_losses(plan, roles, accelerators, dealt)
     note_running_numbers(plan, roles)
     plan_visible(plan, accelerators)
+    tell_ranks(plan)
     training = [*roles.frames, *(one.frame for one in roles.data)]
     Output(plan, accelerators, training, dealt, saved_apart).run()
 

@@ -347,7 +347,7 @@ class Decisions:
         frame = self.script.frame(node)
         holders = {
             ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
-        }
+        } - {"self"}
         calls = [
             call
             for call in self.script.calls_in(frame)

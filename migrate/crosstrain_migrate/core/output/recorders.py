@@ -91,7 +91,7 @@ class Recorders:
             ):
                 self.files.guard(self.script.statement(call))
             elif (level := self._level_of(call)) is not None:
-                self._level(level)
+                self._level(*level)
         for node in self.script.table.each(ast.Import):
             for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
                 self._event_module(node, name)
@@ -181,21 +181,21 @@ class Recorders:
             self.plan, path, self.files.state(call), FILE, "the other processes log nowhere", "log files"
         )
 
-    def _level_of(self, call: ast.Call) -> ast.Attribute | None:
-        """The level that a call sets, where more than warnings are logged from it on."""
+    def _level_of(self, call: ast.Call) -> tuple[ast.expr, str] | None:
+        """The level that a call sets, where more than warnings are logged from it on, and the module that has the levels."""
         given: list[ast.expr] = [k.value for k in call.keywords if k.arg == "level"]
         name = last_name(call.func)
         given += call.args[:1] if name == "setLevel" else []
         if not given or (name != "setLevel" and self.script.dotted(call.func) != "logging.basicConfig"):
             return None
-        is_low = self.script.dotted(given[0]) in ("logging.INFO", "logging.DEBUG")
-        return given[0] if is_low and isinstance(given[0], ast.Attribute) else None
+        of = self.script.values(self.script.frame(call), written(given[0])) or given[:1]
+        low = {written(one.value) for one in of if isinstance(one, ast.Attribute)}
+        is_low = all(self.script.dotted(one) in ("logging.INFO", "logging.DEBUG") for one in of)
+        return (given[0], low.pop()) if is_low and len(low) == 1 else None
 
-    def _level(self, level: ast.Attribute) -> None:
+    def _level(self, level: ast.expr, module: str) -> None:
         """Every process logs warnings; everything below is logged once."""
-        template = (
-            f"{{level}} if {self.files.state(level)}.is_main_process else {written(level.value)}.WARNING"
-        )
+        template = f"{{level}} if {self.files.state(level)}.is_main_process else {module}.WARNING"
         self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------

@@ -169,18 +169,23 @@ def _mode(script: Script, call: ast.Call, position: int) -> str:
     given = next((k.value for k in call.keywords if k.arg == "mode"), None)
     if given is None and len(call.args) > position:
         given = call.args[position]
-    frame = script.frame(call)
+    frame, values = script.frame(call), [given]
     if isinstance(given, ast.Name) and is_function_frame(frame) and given.id in script.parameters(frame):
         told = [script.argument_for(one, frame, given.id) for one in script.callers(frame)]
         default = defaults_by_name(frame.args).get(given.id)
-        modes = {_text(default if one is None else one) for one in told or [default]}
-        return modes.pop() if len(modes) == 1 else ""
-    return _text(given)
+        values = [default if one is None else one for one in told or [default]]
+    elif isinstance(given, ast.Name):  # `mode = "a" if resumed else "w"`
+        values = [*script.values(frame, given.id)]
+    modes = {text for one in values for text in _texts(one)}
+    is_one = len(modes) == 1 or all(set(text) & set("wax") for text in modes)
+    return "".join(sorted(modes)) if is_one else ""
 
 
-def _text(mode: ast.expr | None) -> str:
+def _texts(mode: ast.expr | None) -> list[str]:
+    if isinstance(mode, ast.IfExp):
+        return [*_texts(mode.body), *_texts(mode.orelse)]
     text = mode.value if isinstance(mode, ast.Constant) else None
-    return text if isinstance(text, str) and _MODE.fullmatch(text) else ""
+    return [text if isinstance(text, str) and _MODE.fullmatch(text) else ""]
 
 
 def removes_file(script: Script, call: ast.Call) -> bool:

@@ -223,8 +223,11 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
         stores = [*script.stores(home, own), *_set_by_name(script, home, name, attribute)]
         if not stores and attribute not in options.by_name and not _is_of_class(script, attribute):
             return None
-        places += [*stores, *script.stores(home, name), *_calls_on(script, home, name)]
-        if not script.stores(home, name) and not _calls_on(script, home, name):
+        imports = [one for one in home.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        is_imported = any(name == (a.asname or a.name) for one in imports for a in one.names)
+        made = [*script.stores(home, name), *_calls_on(script, home, name), *(imports if is_imported else ())]
+        places += [*stores, *made]
+        if not made:
             return None
         code = code.replace(text, own)
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}

@@ -16,7 +16,7 @@ from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Frame, Script, is_method
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .options import Option, Options
@@ -270,6 +270,18 @@ class Ranks:
 
     def _replace(self, node: ast.expr, code: str) -> None:
         self.plan.replace(node, RULE, KNOWN, code)
+
+
+def tell_ranks(plan: Plan) -> None:
+    """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
+    for call in plan.script.calls:
+        cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
+        for function in (one for one in plan.script.methods(cls) if one.name == "__init__") if cls else ():
+            default = defaults_by_name(function.args).get("local_rank")
+            is_first = isinstance(default, ast.Constant) and default.value == 0
+            if is_first and plan.script.argument_for(call, function, "local_rank") is None:
+                code = f"local_rank={plan.state(call)}.local_process_index"
+                plan.add(e.InsertArgument(call, RULE, KNOWN, transaction=CORE, code=code))
 
 
 def without_launcher(script: Script) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
 from crosstrain_migrate.core.numbers.repeated import Repeated
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
@@ -29,7 +29,9 @@ ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller give
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
 _PARSES = ("parse_args", "parse_known_args")
-_SAME_CALLS = ("len", "size", "dim", "isinstance", "hasattr", "is_available", "keys", "type")
+_SAME_CALLS = words(
+    "len size dim isinstance hasattr is_available keys type find startswith endswith load_state_dict"
+)
 
 
 class Differing:

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import Frame, Script, root_of
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
@@ -166,10 +166,21 @@ class Preparing:
         return found
 
     def _other_models(self, optimizer: Held) -> list[str]:
-        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called."""
+        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called, there or by
+        the parts in a function that it is given to."""
         cls = self.script.class_of(optimizer.frame)
         frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
-        called = {written(c.func) for f in frames for c in self.script.calls_in(f)}
+        calls = [c for f in frames for c in self.script.calls_in(f)]
+        called = {written(c.func) for c in calls}
+        for call, function in (
+            (c, f) for c in calls for f in self.script.functions(self.script.last(c.func))
+        ):
+            asked = {
+                root_of(n) for n in self.script.within(function) if isinstance(n, ast.Attribute | ast.Call)
+            }
+            called |= {
+                written(one) for name, one in self.script.given_by(call, function).items() if name in asked
+            }
         found: dict[str, None] = {}
         for node in (n for frame in frames for n in self.script.within(frame)):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
@@ -232,12 +243,12 @@ class Preparing:
         return any(place_of(store) < place_of(optimizer.use) for store in stores)
 
     def _is_part(self, frame: Frame, text: str, models: list[str]) -> bool:
-        """Whether a model is a part of another one, which was made of it."""
+        """Whether a model is a part of another one, which was made of it, and not changed: `a = renewed(a, b)`."""
         return any(
             other != text and isinstance(n, ast.Name | ast.Attribute) and written(n) == text
             for other in models
             for value in self.script.values(frame, other)
-            if isinstance(value, ast.Call)
+            if isinstance(value, ast.Call) and other not in map(written, value.args)
             for argument in value.args
             for n in walk(argument)
         )

@@ -118,14 +118,11 @@ def test_what_a_branch_binds_between_is_trained_on_as_well() -> None:
 
 PREFETCHER = """
 <torch>
-
 class Prefetcher:
     def __init__(self, batches):
-        self.batches = iter(batches)
-
+        self.batches = {kept}(batches)
     def next(self):
         return next(self.batches, None)
-
 loader = DataLoader(data, 8)
 <model nn.Linear(4, 1)>
 prefetcher = Prefetcher({given})
@@ -142,9 +139,14 @@ while fetched is not None:
 
 def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numbers() -> None:
     """Dealt together with their numbers, the processes would step at different times, and wait for each other."""
-    numbered = converted(PREFETCHER.format(given="enumerate(loader)"))
+    numbered = converted(PREFETCHER.format(kept="iter", given="enumerate(loader)"))
     assert "accelerator.prepare(model, optimizer, loader)" in numbered
-    assert "batches = accelerator.prepare(batches)" in converted(PREFETCHER.format(given="loader"))
+    assert "batches = accelerator.prepare(batches)" in converted(
+        PREFETCHER.format(kept="iter", given="loader")
+    )
+    for kept in ("iter", "enumerate"):  # another object of the class is not trained on
+        two = converted(PREFETCHER.format(kept=kept, given="loader)\ntests = Prefetcher(test_loader"))
+        assert "accelerator.prepare(model, optimizer, loader)" in two and "prepare(batches)" not in two
 
 
 def test_two_loops_train_what_is_prepared_above_the_first() -> None:

@@ -93,6 +93,11 @@ class Script:
     def methods(self, cls: ast.ClassDef) -> list[Function]:
         return [node for node in cls.body if isinstance(node, FUNCTIONS)]
 
+    def all_methods(self, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
+        """The methods of a class, and of those of the project that it derives from: `super().__init__(loader)` runs theirs."""
+        bases = [base for name in cls.bases for base in self.classes(self.last(name))] if depth else []
+        return [*self.methods(cls), *(m for base in bases for m in self.all_methods(base, depth - 1))]
+
     def loops_around(self, node: ast.AST) -> list[Loop]:
         """The loops of the same frame around a node, innermost first."""
         found: list[Loop] = []

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from crosstrain_migrate.core.reading.modes import facts
 from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 
 from .holders import Held
@@ -20,7 +20,7 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     for sure, all that binds it is in there, and the script goes on without that suite; several of them where all that binds
     and reads it stands under the same test."""
     cls = script.class_of(one.frame) if one.text.startswith("self.") else None
-    frames: list[Frame] = [one.frame] if cls is None else [*_all_methods(script, cls)]
+    frames: list[Frame] = [one.frame] if cls is None else [*script.all_methods(cls)]
     if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
         return []
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
@@ -34,12 +34,6 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     if script.table.is_inside(one.use, condition) or _ends(other):
         return []
     return [(home, last)]
-
-
-def _all_methods(script: Script, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
-    """The methods of a class, and those that it has from its bases: `super().__init__(loader)` may bind the loader, too."""
-    bases = [base for name in cls.bases for base in script.classes(last_name(name))] if depth else []
-    return [*script.methods(cls), *(m for base in bases for m in _all_methods(script, base, depth - 1))]
 
 
 def _made_by_test(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import warnings
 from dataclasses import replace
@@ -15,7 +16,7 @@ from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.results import FileResult, Finding, Options, Severity
 from crosstrain_migrate.rules.policy import ALWAYS, Policy
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
-from crosstrain_migrate.syntax.program import parse, parts
+from crosstrain_migrate.syntax.program import parts
 from crosstrain_migrate.syntax.suppress import TODO, remaining_todo, skips_file, suppressions
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def _must_be_sure(found: Finding) -> Finding:
 
 
 def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
+    script = parts(text)[-1].text  # what it imports was parsed when it was found
     try:
-        parse(text)
+        ast.parse(script)
     except UNPARSABLE as error:
         if skips_file(text):
             return FileResult(path, text, text)
-        return FileResult(path, text, text, error=syntax_problem(path, text, error))
+        return FileResult(path, text, text, error=syntax_problem(path, script, error))
     if not may_train(text.encode(errors="surrogatepass")):
         return FileResult(path, text, text)
     comments = suppressions(text)

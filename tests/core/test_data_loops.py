@@ -205,6 +205,7 @@ for at in range(0, reader.count, 4):
 == a loop over epochs, in which each step draws its rows
 losses = []
 for epoch in range(100):
+    few = rows[: epoch + 1]
     chosen = torch.randint(0, 32, (4,))
     learn(model, optimizer, rows[chosen], targets[chosen])
     losses.append(float(epoch))

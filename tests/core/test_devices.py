@@ -48,21 +48,15 @@ ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.
 main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
 torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
+kind = 1 if args == torch.device("cuda") else 2 => kind = 1 if args.type == "cuda" else 2
+kind = 1 if args == torch.device("cuda:1") else 2 => kind = 1 if args == accelerator.device else 2
 torch.cuda.set_device(0) => torch.cuda.set_device(accelerator.device)
 torch.cuda.set_device(args.gpu) => torch.cuda.set_device(accelerator.device)
+main = f"cuda:{args}"\n    ones = torch.ones(3, device=main) => main = accelerator.device
+device = torch.device("cuda:1") if args else torch.device("cpu") => device = accelerator.device
+state = torch.load("w", map_location=lambda s, p: s.cuda(args)) => s, p: s.to(device=accelerator.device)
+if args: ones = torch.cuda.FloatTensor(3) => if args: ones = torch.FloatTensor(3).to(accelerator.device)
 """),
-        (
-            'device = torch.device("cuda:1") if torch.cuda.is_available() else torch.device("cpu")',
-            "device = accelerator.device",
-        ),
-        (
-            'state = torch.load("w", map_location=lambda storage, place: storage.cuda(args))',
-            "map_location=lambda storage, place: storage.to(device=accelerator.device)",
-        ),
-        (
-            "if len(rows) > 3: ones = torch.cuda.FloatTensor(3)",
-            "if len(rows) > 3: ones = torch.FloatTensor(3).to(accelerator.device)",
-        ),
         ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("if rows.is_cuda:\n        extra = torch.ones(2).cuda()", "accelerator = Accelerator()\n"),
@@ -114,6 +108,7 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
         ("args.kind == 'cuda'", True),
         ("args.kind.startswith('cuda')", True),
         ("gpu", True),
+        ("args == 'cuda'", False),  # what a caller wishes
         ("args.fast", False),
     ],
 )
@@ -124,11 +119,7 @@ def test_a_guard_of_the_authors_needs_no_second_one(test: str, is_guard: bool) -
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        "assert torch.cuda.is_available()",
-        "if not torch.cuda.is_available():\n        raise SystemError('no GPU')",
-    ],
+    "code", ["assert torch.cuda.is_available()", "if not torch.cuda.is_available():\n        raise OSError"]
 )
 def test_what_stops_without_a_gpu_goes(code: str) -> None:
     assert code.split("\n")[0] not in converted(script(before=code))
@@ -214,6 +205,7 @@ SHARED = """import torch
 class Part:
     def to(self, device): ...
     def cuda(self, device=None):
+        self.kept = torch.device("cuda" if device else "cpu")
         self.rows = self.rows.cuda(device)
     def draw(self, **options):
         return torch.device(options.pop("device", self.place))
@@ -222,10 +214,11 @@ class Part:
 
 @pytest.mark.parametrize(("given", "is_left"), [("", True), ('device="cuda"', False)])
 def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: Path) -> None:
-    text = script(before=f"part = shared.Part(); part.cuda(); part.draw({given})")
-    convert(write(tmp_path, shared=SHARED, entry=text.replace("<torch>", "<torch>\nimport shared")), "entry")
+    text = f"import shared\n{script(before=f'part = shared.Part(); part.cuda(); part.draw({given})')}"
+    convert(write(tmp_path, shared=SHARED, other=text, entry=text), "entry")
     after = (tmp_path / "shared.py").read_text()
     assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
+    assert 'torch.device(PartialState().device if device else "cpu")' in after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

@@ -205,7 +205,8 @@ for epoch in range(3):
         (
             "loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)",
             "accelerator.print(loss.item())",  # the processes evaluate different numbers of batches
-            "total = accelerator.merge(loader, total)",
+            # the length of a loader that is trained on is the share's
+            'total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)',
             "model, optimizer = accelerator.prepare(model, optimizer)",
         ),
         ("loader = accelerator.prepare(loader)\n",),

@@ -264,6 +264,9 @@ def test(model, loader):
 --
 np.save("hits.npy", test(model, DataLoader(data)))
 == a folder because of which the author stops, when all have asked
+if os.path.exists("log"): sys.exit()
++ accelerator.wait_for_everyone()
+if not os.path.exists("rows"): sys.exit()
 if os.path.exists("out"):
     sys.exit()
 else:

@@ -79,8 +79,8 @@ os.system("mkdir out")
 subprocess.run([sys.executable, "-m", "pip", "install", name])
 free = subprocess.check_output(["df"])
 == a helper that fills a file which no second process can open, and draws: all draw on as it does
-import h5py
 def prepare(path):
+    import h5py
     file = h5py.File(path, "w")
     file.create_dataset("rows", data=np.random.rand(4))
     file.close()

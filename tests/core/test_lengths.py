@@ -32,6 +32,8 @@ print(len(loader), [loader])
         ("start = epoch * len(loader)", "1; start += 1; print(start)", "pass", True),
         ("start = epoch * len(loader)", "1; print(start)", "pass", False),
         ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
+        ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // len(loader)))", True),
+        ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // 4))", False),
         ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
     ],
 )

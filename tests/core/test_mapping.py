@@ -58,6 +58,8 @@ def test_a_process_that_ends_with_an_error_tells_the_launcher(handler: str, is_t
     text = NODE.replace(f"    {spawn}", f"    try:\n        {spawn}\n    {handler}")
     assert ("        stop()\n        raise\n" in converted(text)) is is_told
     assert "raise" not in converted(text.replace("stop()", "os._exit(1)"))
+    kept = f"context = {spawn.replace('work,', 'fn=work,', 1)}\n    while not context.join():\n        pass"
+    assert converted(NODE.replace(spawn, kept)).replace("context = ", "") == converted(NODE)
 
 
 def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:

@@ -113,7 +113,6 @@ def test_what_training_needs_and_is_not_installed_is_one_line(
 
 def test_no_remedy_names_an_extra_of_ours() -> None:
     """`crosstrain[torch]` can be installed from a registry alone."""
-    for root in ("migrate", "runtime", "templates"):
-        for file in (ROOT / root).rglob("*.*"):
-            if file.suffix in (".py", ".j2"):
-                assert not re.search(r"pip install .{0,3}crosstrain\[", file.read_text("utf-8")), file
+    for file in (one for root in ("migrate", "runtime", "templates") for one in (ROOT / root).rglob("*.*")):
+        if file.suffix in (".py", ".j2"):
+            assert not re.search(r"pip install .{0,3}crosstrain\[", file.read_text("utf-8")), file

@@ -63,6 +63,18 @@ def test_the_cheap_test_says_what_may_train(text: str, trains: bool) -> None:
     assert may_train.may_train(text.encode()) is trains
 
 
+def test_a_module_of_a_package_is_no_script() -> None:
+    """Unless it has a guard, or the training: Python does not run it by its path."""
+    for text, name, runs in (
+        ("main()", "train.py", True),
+        ("from .ops import wrap\nwrap(add)", "lists.py", False),
+        ("from . import nets\nnets.fit(lambda loss: loss.backward())\nimport torch", "run.py", True),
+        ("from . import a\nif __name__ == '__main__': a.fit()", "__init__.py", True),
+        ("register(add)", "__init__.py", False),
+    ):
+        assert import_graph.is_script(text.encode(), name) is runs, text
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -123,7 +123,7 @@ def _read_all(
         except Unusable as problem:
             read.append(problem.error)
     # A script may leave the training to a module that it imports.
-    runs = [one for one in others if one[0].suffix == NOTEBOOK or is_script(one[1])]
+    runs = [one for one in others if one[0].suffix == NOTEBOOK or is_script(one[1], one[0].name)]
     scripts = [one for one in runs if trains or b"torch" in one[1]]
     guests: list[Source] = []
     for path, data, target in scripts:

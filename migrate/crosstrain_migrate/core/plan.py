@@ -71,6 +71,13 @@ class Plan:
         self._wrapped.discard(node)
         self.edits = [one for one in self.edits if not (isinstance(one, e.Replace) and one.node is node)]
 
+    def take_back_to(self, edits: set[e.Edit], group: str) -> None:
+        """Forgets the edits of a group that were planned since there were those of `edits`."""
+        new = {one for one in self.edits if one.transaction == group and one not in edits}
+        self.edits = [one for one in self.edits if one not in new]
+        self._wrapped -= {one.node for one in new if isinstance(one, e.Replace)}
+        self._inserted -= {(one.node, one.code) for one in new if isinstance(one, e.InsertAfter)}
+
     def before(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
         if (statement, code) not in self._inserted:
             self._inserted.add((statement, code))

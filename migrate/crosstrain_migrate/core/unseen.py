@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.computed_imports import computed_imports
+from crosstrain_migrate.syntax.computed_imports import IMPORTS, computed_imports
 from crosstrain_migrate.syntax.program import is_main_test, path_of
 from crosstrain_migrate.syntax.walks import walk
 
@@ -96,7 +96,7 @@ def _frameworks(script: Script) -> Iterator[Finding]:
 def trains_in_wrapper(script: Script) -> bool:
     """Whether a script that distributes itself trains a wrapped model by a library's call: the wrapper is prepared, and the
     gradients of a prepared model are averaged, whoever goes backward."""
-    return distributes_itself(script) and has_wrapper(script) and any(True for _ in _hidden(script))
+    return any(True for _ in _hidden(script)) and distributes_itself(script) and has_wrapper(script)
 
 
 def _hidden(script: Script) -> Iterator[Finding]:
@@ -157,6 +157,8 @@ def _imported_by_name(script: Script) -> list[Finding]:
 
 def _computed_imports(script: Script) -> list[ast.Call]:
     """The calls that import a module by a text, of which no file was found."""
+    if not any(word in script.text for word in IMPORTS):
+        return []
     files = [path_of(module).removesuffix(".py").replace("/", ".") for module in script.modules]
     found = (one for module in script.modules for one in computed_imports(module).items())
     unknown = [call for call, name in found if "*" in name and not any(_is_named(one, name) for one in files)]

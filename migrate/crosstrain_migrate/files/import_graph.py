@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import MARKER, tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
 
+from .may_train import may_train
 from .reading import read
 from .search_path import added_folders
 from .sources import Source, Unusable
@@ -47,12 +48,18 @@ _PACKAGE = "__init__.py"
 _BY_TEXT = re.compile(rb"\b(?:import_module|__import__)\s*\(")
 _MOST_BY_TEXT = 60  # files that one text may mean; where there are more, it is not known which
 _join = os.path.join  # joining Paths takes longer than asking the file system about the result
-_SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
+_GUARD = re.compile(rb"^if[ \t(]+__name__\b", re.M)
+_ACTS = re.compile(rb"^(?:(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
+_OF_PACKAGE = re.compile(rb"^from[ \t]+\.", re.M)
 
 
-def is_script(data: bytes) -> bool:
-    """Whether a file does something when it is run: it calls something at its top level."""
-    return _SCRIPT.search(data) is not None
+def is_script(data: bytes, name: str) -> bool:
+    """Whether a file does something when it is run: it calls something at its top level. A package's module, which Python
+    does not run by its path, only registers things there, unless it has a guard or the training itself."""
+    if _GUARD.search(data) is not None:
+        return True
+    is_module = name == _PACKAGE or _OF_PACKAGE.search(data) is not None
+    return _ACTS.search(data) is not None and (not is_module or may_train(data))
 
 
 class Disk:

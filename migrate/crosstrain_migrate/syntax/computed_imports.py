@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from .nodes import last_name
 from .walks import walk
 
-_IMPORTS = ("import_module", "__import__")
+IMPORTS = ("import_module", "__import__")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HOLE = re.compile(r"%[-#0 +]*[\d.]*[a-zA-Z]|\{[^{}]*\}")  # in a text to be formatted
 _STARS = re.compile(r"\*+")
@@ -31,7 +31,7 @@ def computed_imports(tree: ast.Module) -> dict[ast.Call, str]:
 
 
 def _calls_in(nodes: list[ast.AST]) -> list[ast.Call]:
-    return [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _IMPORTS and n.args]
+    return [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in IMPORTS and n.args]
 
 
 def named_by_options(tree: ast.Module) -> set[str]:

@@ -20,12 +20,29 @@ def place_of(node: ast.AST) -> tuple[int, int]:
     return line_of(node), getattr(node, "col_offset", 0)
 
 
+_DOTTED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+
+
 def written(node: ast.AST) -> str:
-    """The source of `node`. Names and dotted names, which are asked for most, do not pay for `ast.unparse`."""
+    """The source of `node`, as `ast.unparse` writes it. Names, and what is made of them, do not pay for that."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+    if isinstance(node, ast.Attribute) and isinstance(node.value, _DOTTED):
         return f"{written(node.value)}.{node.attr}"
+    if isinstance(node, ast.Call) and isinstance(node.func, _DOTTED):
+        given = [
+            *map(written, node.args),
+            *(f"{k.arg}={written(k.value)}" if k.arg else f"**{written(k.value)}" for k in node.keywords),
+        ]
+        return f"{written(node.func)}({', '.join(given)})"
+    if (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.value, _DOTTED)
+        and isinstance(node.slice, ast.Name | ast.Constant)
+    ):
+        return f"{written(node.value)}[{written(node.slice)}]"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int) and node.kind is None:
+        return repr(node.value)
     return ast.unparse(node)
 
 

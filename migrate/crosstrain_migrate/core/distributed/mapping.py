@@ -112,7 +112,7 @@ class Mapping:
                 plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
-            elif name.endswith("multiprocessing.spawn") and call.args:
+            elif name.endswith("multiprocessing.spawn"):
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
@@ -209,30 +209,21 @@ class Mapping:
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         self._tell_launcher(call)
-        given = next(
-            (k.value for k in call.keywords if k.arg == "args"), call.args[1] if len(call.args) > 1 else None
-        )
-        rank = f"{self._state(call)}.local_process_index"
-        holes = {"worker": call.args[0]}
+        named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
+        given, code = named.get("args"), f"{{worker}}({self._state(call)}.local_process_index"
+        holes = {"worker": named["fn"]}
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
-            more = "".join(f", {{a{n}}}" for n in range(len(given.elts)))
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank}{more})", **holes
-            )
+            code += "".join(f", {{a{n}}}" for n in range(len(given.elts)))
         elif given is not None:
-            self.plan.replace(
-                call,
-                SPAWN,
-                "the launcher starts the processes",
-                f"{{worker}}({rank}, *{{given}})",
-                given=given,
-                **holes,
-            )
-        else:
-            self.plan.replace(
-                call, SPAWN, "the launcher starts the processes", f"{{worker}}({rank})", **holes
-            )
+            holes["given"], code = given, code + ", *{given}"
+        statement = self.script.statement(call)
+        kept = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else set()
+        self.plan.replace(call, SPAWN, "the launcher starts the processes", f"{code})", **holes)
+        suite = self.script.suite_of(statement)
+        for one in suite[suite.index(statement) + 1 :]:  # `while not context.join(): pass`
+            if kept & names_in(one):
+                self.plan.remove(one, SPAWN, "the launcher waits for the processes")
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""

@@ -1,5 +1,6 @@
 """Evaluations and numbers: which loops are dealt and merged, and what training shows and decides by.
 
 In: a script's roles. Out: edits that may be left out one by one. `dealing` finds the evaluations and `accumulators` what they
-leave behind, `merging` plans them; `training_numbers`, `shown` and `deciding` are for numbers of training, `coins` for what a step draws.
+leave behind, `merging` plans them; `training_numbers`, `shown`, and `deciding` with `made_alike`, are for
+numbers of training, `coins` for what a step draws.
 """

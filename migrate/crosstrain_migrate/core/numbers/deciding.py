@@ -7,18 +7,14 @@ process, its mean over the processes decides, so that none stops, saves or slows
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from crosstrain_migrate.core.output.writers import asks_for_files
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
-from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
     Frame,
     Loop,
     Script,
@@ -26,23 +22,15 @@ from crosstrain_migrate.core.reading.script import (
     is_method,
     is_statement_call,
 )
-from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-from .binding import binding, is_filled_below
+from .binding import binding
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
-from .means import PASSED_ON, has_no_mean, holds_other, is_number, is_of_another, is_rows, number_in, tests_in
+from .made_alike import RULE, MadeAlike, compares
 
-RULE = "CT605"
-GROUP = "decisions"
-REASON = "all processes decide by the same number"
 _SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
 _SAVES |= {"load_state_dict"}
-_BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_OF_NO_NUMBER = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
-_DEPTH = 4
 
 
 class Decisions:
@@ -52,12 +40,10 @@ class Decisions:
         self.plan = plan
         self.script: Script = plan.script
         self.roles = roles
-        self.accelerators = accelerators
         self.differing = differing
+        self._alike = MadeAlike(plan, roles, accelerators, differing)
         self._certain = Certain(self.script)
         self._drivers = self._frames_that_drive()
-        steps = [loop for one in roles.backwards for loop in self.script.loops_around(one.call)[:1]]
-        self._steps: set[ast.AST] = {*steps, *differing.loops}
 
     def run(self) -> list[ast.AST]:
         """Plans them. The tests that stay each process's own, and by which it only saves."""
@@ -65,11 +51,12 @@ class Decisions:
         decisions = [one for one in self._decisions() if self._is_own(*one)]
         for node, by in decisions:
             # What keeps the best of numbers that are bound here is alike with them.
-            atoms = sorted(self._atoms(by), key=lambda one: binding(self.script, one) is None)
-            self._repair_all([(one, node) for one in atoms], 0)
+            atoms = sorted(self._alike.atoms(by), key=lambda one: binding(self.script, one) is None)
+            for one in atoms:
+                self._alike.repair(one, node)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
-            if self._is_own(node, by) and not self._skips_batch(node) and self._compares(by):
+            if self._is_own(node, by) and not self._skips_batch(node) and compares(by):
                 if self._only_saves(node):
                     saved_apart.append(node)
                     continue
@@ -85,7 +72,7 @@ class Decisions:
             if self._is_of_library(frame):
                 continue
             for node in self.script.within(frame):
-                if self._is_in_evaluation(node):
+                if self._alike.is_in_evaluation(node):
                     continue
                 if isinstance(node, ast.If | ast.While):
                     if not self.plan.is_removed(node) and self._matters(frame, node):
@@ -102,17 +89,6 @@ class Decisions:
         cls = next((one for one in self.script.around(frame) if isinstance(one, ast.ClassDef)), None)
         names = {method.name for method in self.script.methods(cls)} if cls is not None else set()
         return bool(names & {"forward", "__getitem__"}) and frame not in self.roles.frames
-
-    def _is_in_evaluation(self, node: ast.AST) -> bool:
-        """Whether a node stands in a loop that only evaluates."""
-        training = {one.loop for one in self.roles.data}
-        backwards = [one.call for one in self.roles.backwards]
-        return any(
-            loop in self.differing.loops
-            and loop not in training
-            and not any(self.script.table.is_inside(call, loop) for call in backwards)
-            for loop in self.script.loops_around(node)
-        )
 
     def _matters(self, frame: Frame, node: ast.If | ast.While) -> bool:
         """Whether what follows from a test must happen on every process or on none."""
@@ -182,219 +158,7 @@ class Decisions:
                 work += [self.script.frame(call) for call in callers]
         return found
 
-    # -- what is made alike ------------------------------------------------------------------------------------
-
-    def _atoms(self, node: ast.AST) -> list[ast.expr]:
-        """The variables, and else the calls, of which an expression is made and which may differ."""
-        if not isinstance(node, ast.expr | ast.keyword) or not self.differing.level(node):
-            return []
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-            return [node]
-        if isinstance(node, ast.Compare) and all(isinstance(one, _OF_NO_NUMBER) for one in node.ops):
-            return []
-        if isinstance(node, ast.Call):
-            return self._atoms_of_call(node)
-        return [one for child in ast.iter_child_nodes(node) for one in self._atoms(child)]
-
-    def _atoms_of_call(self, call: ast.Call) -> list[ast.expr]:
-        """`loss` of `float(loss)`; the call itself where a function computes something of its own. A path is no number."""
-        if asks_for_files(call):
-            return []
-        of = self._passed_on(call)
-        return [one for a in of for one in self._atoms(a)] or [call]
-
-    def _passed_on(self, call: ast.Call) -> list[ast.expr]:
-        """What a call gives on in other words, or decides by: what is one of several numbers, or is given to an object."""
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        name = last_name(call.func)
-        if self.differing.calls_trained(call):
-            return []
-        if name in PASSED_ON:
-            return [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *given]
-        is_own = self.script.functions(name) or self.differing.is_variable(call.func)
-        return given if is_own or (name in ("max", "min") and len(given) > 1) else []
-
-    def _repair_all(self, found: Sequence[tuple[ast.expr, ast.AST]], depth: int) -> bool:
-        return all([self._repair(one, at, depth) for one, at in found])  # noqa: C419 - each is repaired
-
-    def _compares(self, node: ast.expr) -> bool:
-        """Whether an expression compares by size, or asks whether a number is one: what else decides may be none."""
-        return any(
-            (isinstance(n, ast.Compare) and any(isinstance(op, _BY_SIZE) for op in n.ops))
-            or (isinstance(n, ast.Call) and last_name(n.func) in ("isnan", "isinf", "isfinite"))
-            for n in walk(node)
-        )
-
-    def _is_number_there(self, node: ast.AST) -> bool:
-        """Whether the place where an expression is read takes a number: a comparison by size, a scheduler's step."""
-        for one in self.script.around(node):
-            if isinstance(one, ast.stmt):
-                return False
-            if isinstance(one, ast.expr) and self._compares(one):
-                return True
-            if is_method(one, "step"):
-                return True
-        return False
-
-    def _repair(self, node: ast.expr, at: ast.AST, depth: int) -> bool:
-        """Makes what an expression says the same on every process: where it is bound, else where `at` reads it."""
-        if not self.differing.level(node):
-            return True
-        if depth == 0 and not self._is_number_there(node):
-            return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
-        if depth and is_of_another(node):
-            return False
-        if isinstance(node, ast.Call):
-            is_one = is_number(self.script, node)
-            return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
-        if isinstance(node, ast.Subscript):
-            return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
-        if has_no_mean(self.script, node):
-            return False
-        if self._where_bound(node, depth):
-            return True
-        bound = binding(self.script, node)
-        rows = bound is not None and not self._is_number_there(node) and is_rows(self.script, node, *bound)
-        return not rows and not holds_other(self.script, node, bound) and self._where_read(node, at)
-
-    def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
-        """A variable: behind the assignment that is read, or behind that of what is assigned there."""
-        frame = self.script.frame(node)
-        if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
-            return False
-        bound = binding(self.script, node)
-        if bound is None:
-            return self._where_given(frame, node, depth) or self._where_collected(node, depth)
-        statement, value = bound
-        if self._is_of_step(statement):
-            return False
-        if isinstance(statement, ast.AugAssign):
-            self._repair_all([(one, statement) for one in self._atoms(statement.value)], depth + 1)
-            return not self.differing.level(node)
-        if value is not None and self._repair_parts(node, value, statement, depth):
-            return True
-        if tests := tests_in(self.script, node, statement):
-            self._repair_all([(atom, at) for at in tests for atom in self._atoms(at)], depth + 1)
-            return not self.differing.level(node)
-        if not reduces or is_rows(self.script, node, statement, value) or not self._all_come(statement):
-            return False
-        self.plan.after(statement, RULE, REASON, self._bound_to_mean(node, statement), GROUP)
-        self.differing.make_alike(node)
-        return True
-
-    def _repair_parts(self, node: ast.expr, value: ast.expr, statement: ast.stmt, depth: int) -> bool:
-        """What a variable is another word for: `-loss`, `float(loss)`, `loss < best`, `stopper(loss)`."""
-        plain = (ast.Name, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp)
-        parts: list[ast.expr] = [value] if isinstance(value, plain) else []
-        if isinstance(value, ast.Call):
-            parts = self._passed_on(value)
-            for function in self.script.functions(self.script.last(value.func)):
-                returned = [
-                    n.value for n in self.script.within(function) if isinstance(n, ast.Return) and n.value
-                ]
-                parts += [one for one in returned if not is_number(self.script, one)]
-        self._repair_all([(atom, statement) for one in parts for atom in self._atoms(one)], depth + 1)
-        return not self.differing.level(node)
-
-    def _bound_to_mean(self, node: ast.expr, at: ast.AST) -> str:
-        text = ast.unparse(node)
-        return f'{text} = {self._accelerator(at)}.reduce({text}, "mean")'
-
-    def _entered(self, node: ast.Subscript, at: ast.AST) -> bool:
-        """An entry of a dictionary: above the statement that decides by it."""
-        statement = self.script.statement(at)
-        bound = binding(self.script, node.value)
-        if self._must_stay(node, statement):
-            return False
-        is_whole = (
-            bound is not None
-            and bound[0] in self.script.suite_of(statement)
-            and not is_filled_below(self.script, node, bound[0], statement)
-        )
-        if bound is not None and is_whole and self._all_come(bound[0]):
-            self.plan.after(bound[0], RULE, REASON, self._bound_to_mean(node, at), GROUP)
-            self.differing.make_alike(node)
-            return True
-        is_elif = isinstance(statement, ast.If | ast.While) and self.script.table.is_whole_else(statement)
-        loops = isinstance(statement, ast.While) or self.differing.is_in_pass(at)
-        if not has_plain_keys(node) or is_elif or loops or not self._all_come(at):
-            return False
-        self.plan.before(statement, RULE, REASON, self._bound_to_mean(node, at), GROUP)
-        self.differing.make_alike(node)
-        return True
-
-    def _must_stay(self, node: ast.Subscript, statement: ast.stmt) -> bool:
-        """Whether an entry goes backward, or is made in the block of the statement that asks: `losses["all"] = a + b`."""
-        text, frame = ast.unparse(node), self.script.frame(node)
-        losses = {ast.unparse(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
-        return text in losses or any(
-            isinstance(one, ast.Assign) and text in map(ast.unparse, one.targets)
-            for one in self.script.suite_of(statement)
-        )
-
-    def _where_given(self, frame: Frame, root: ast.expr, depth: int) -> bool:
-        """A parameter: where the function is called."""
-        if not isinstance(root, ast.Name) or not is_function_frame(frame):
-            return False
-        if root.id not in self.script.parameters(frame) or self.script.stores(frame, root.id):
-            return False
-        given = self.script.given_for(frame, root.id)
-        atoms = [(one, call) for value, call in given for one in self._atoms(value)]
-        return self._repair_all(atoms, depth + 1) and not self.differing.level(root)
-
-    def _where_collected(self, node: ast.expr, depth: int) -> bool:
-        """A list of numbers, one of each epoch, or an object that is told them: what it is given."""
-        frame = self.script.frame(node)
-        holders = {
-            ast.unparse(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
-        } - {"self"}
-        calls = [
-            call
-            for call in self.script.calls_in(frame)
-            if is_statement_call(self.script, call) and call.args and holders & {*_callee(call)}
-        ]
-        if depth > _DEPTH or not calls or any(self.differing.is_in_pass(call) for call in calls):
-            return False
-        atoms = [(one, call) for call in calls for given in call.args for one in self._atoms(given)]
-        return self._repair_all(atoms, depth + 1) and not self.differing.level(node)
-
-    def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
-        """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
-        if not self._all_come(at) or (self.differing.is_in_pass(at) and not self._is_answer(node, 0)):
-            return False
-        reads = [node]
-        if isinstance(at, ast.If | ast.While):
-            text = ast.unparse(node)
-            kept = [one for n in walk(at) if isinstance(n, ast.Assign) for one in number_in(n.value)]
-            reads = [n for n in (*walk(at.test), *kept) if isinstance(n, ast.expr) and ast.unparse(n) == text]
-        template = f'{self._accelerator(at)}.reduce({{x}}, "mean")'
-        if not all([self.plan.replace(one, RULE, REASON, template, GROUP, x=one) for one in reads]):  # noqa: C419
-            return False
-        self.differing.make_alike(node, within=at)
-        return True
-
-    def _is_answer(self, node: ast.expr, depth: int) -> bool:
-        """Whether a value is a loss, or another of a model's answers: what is the batch's own says nothing of others'."""
-        frame = self.script.frame(node)
-        losses = {written(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
-        for one in walk(node):
-            if isinstance(one, ast.Call) and (
-                self.differing.calls_trained(one) or self._asks_part(frame, one)
-            ):
-                return True
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
-                values = self.script.values(frame, one.id) if depth < _DEPTH else []
-                if one.id in losses or any(self._is_answer(value, depth + 1) for value in values):
-                    return True
-        return False
-
-    def _asks_part(self, frame: Frame, call: ast.Call) -> bool:
-        """`net.discriminator(f)` of a network that the same function puts into training mode."""
-        of, _, part = written(call.func).rpartition(".")
-        modes = [one for one in self.script.calls_in(frame) if is_method(one, "train", "eval", "zero_grad")]
-        return part not in ("train", "eval", "zero_grad") and any(
-            written(one.func).startswith(f"{of}.") for one in modes if of
-        )
+    # -- what becomes of it -------------------------------------------------------------------------------------
 
     def _is_own(self, node: ast.AST, by: ast.expr) -> bool:
         """Whether a test may be another one on each process; batches that are dealt whole have rows of their own number."""
@@ -414,8 +178,8 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        if only_leaves_out(self.script, node.body) and self._all_come(node):
-            code = f'{self._accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
+        if only_leaves_out(self.script, node.body) and self._alike.all_come(node):
+            code = f'{self._alike.accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)
         else:
@@ -432,65 +196,3 @@ class Decisions:
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
         return loop if loop in self.differing.loops or loop in steps else None
-
-    def _accelerator(self, at: ast.AST) -> str:
-        accelerator = self.accelerators.may_be_at(at)
-        if accelerator is None:
-            self.plan.imports(at, "Accelerator", GROUP)
-            accelerator = "Accelerator()"
-        return accelerator
-
-    # -- what it is, and who comes to it -----------------------------------------------------------------------
-
-    def _is_of_step(self, statement: ast.stmt) -> bool:
-        """Whether a statement runs in every step of the training, where a number may flow into backward."""
-        loops = [loop for loop in self.script.loops_around(statement) if loop in self._steps]
-        return bool(loops) and not any(isinstance(one, ast.If) for one in self._up_to(statement, loops[0]))
-
-    def _up_to(self, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
-        for one in self.script.around(node):
-            if one is end:
-                return
-            yield one
-
-    def _all_come(self, node: ast.AST) -> bool:
-        """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
-        if self.accelerators.is_early(node):
-            return False
-        work: list[tuple[ast.AST, int]] = [(node, 0)]
-        seen: set[Frame] = set()
-        while work:
-            place, depth = work.pop(0)
-            if not self._comes_within_frame(place):
-                return False
-            frame = self.script.frame(place)
-            if is_function_frame(frame) and frame not in seen and depth <= _DEPTH:
-                seen.add(frame)
-                work += [(call, depth + 1) for call in self.script.direct_callers(frame)]
-        return True
-
-    def _comes_within_frame(self, node: ast.AST) -> bool:
-        """Whether every process that runs the function of a place comes to it."""
-        if self._is_in_evaluation(node) or self.script.in_lambda(node):
-            return False
-        below: ast.AST = node
-        for one in self.script.around(node):
-            if isinstance(one, FUNCTIONS):
-                break
-            if isinstance(one, ast.ExceptHandler):
-                return False
-            test = (
-                one.test
-                if isinstance(one, ast.If | ast.While | ast.IfExp) and not is_main_test(one)
-                else None
-            )
-            if test is not None and below is not test and (self.differing.level(test) or asks_rank(test)):
-                return False
-            below = one
-        return True
-
-
-def _callee(call: ast.Call) -> tuple[str, ...]:
-    """What a call calls, and the object whose method that is."""
-    func = call.func
-    return (ast.unparse(func), *([ast.unparse(func.value)] if isinstance(func, ast.Attribute) else []))

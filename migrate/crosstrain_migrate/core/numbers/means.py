@@ -19,11 +19,18 @@ _OF_NUMBERS = words(
     " backward requires_grad grad dtype device type shape size dim ndim numel is_cuda squeeze view reshape real"
     " sqrt log exp pow div_ mul_ add_ isnan any all nelement retain_grad grad_fn"
 )
+# What is asked of a text, or of a path: its answer is a text, a place in it or a truth.
+_OF_TEXTS = words(
+    "format join split strip lstrip rstrip lower upper replace find rfind index startswith endswith encode decode"
+    " basename dirname splitext read readline readlines"
+)
 _OTHERS = (ast.Compare, ast.BoolOp, ast.List, ast.ListComp, ast.Dict, ast.Set, ast.JoinedStr, ast.Tuple)
 
 
 def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     """Whether a value may be a number: no list, no truth, no text."""
+    if _is_text(value):
+        return False
     if isinstance(value, ast.Call):
         functions = script.functions(script.last(value.func)) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
@@ -34,6 +41,18 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     if isinstance(value, ast.Constant):
         return isinstance(value.value, int | float) and not isinstance(value.value, bool)
     return not isinstance(value, _OTHERS)
+
+
+def _is_text(value: ast.expr) -> bool:
+    """Whether a value is a text, or what is asked of one: `"{}.log".format(k)`, `"%d" % k`, `kind.find("GAN")`."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod | ast.Add):
+        return _is_text(value.left) or _is_text(value.right)
+    is_text = isinstance(value, ast.JoinedStr) or isinstance(getattr(value, "value", None), str)
+    return (
+        is_text
+        or is_method(value, *_OF_TEXTS)
+        or (isinstance(value, ast.Call) and last_name(value.func) == "str")
+    )
 
 
 def _is_none(script: Script, returned: ast.expr, depth: int) -> bool:
@@ -58,7 +77,7 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
         return True
     values = _all_values(script, node)
     if any(
-        chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) or _is_made(one)
+        chooses(one) or isinstance(one, ast.Dict | ast.List) or is_next(one) or _is_made(one) or _is_text(one)
         for one in values
     ):
         return True

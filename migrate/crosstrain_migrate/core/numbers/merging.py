@@ -19,6 +19,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations
+from .training_numbers import divisor
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -74,19 +75,30 @@ class Merging:
             if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
                 # A process may have no batch at all.
                 self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
+        size = f"len({name})" if one.phase and name == written(one.source) else ""
+        means = [text for text in one.left.sums if self._divisors(one, text) == {size}]
         for texts, option in (
-            (one.left.sums, ""),
+            (means, ""),
+            ([text for text in one.left.sums if text not in means], ""),
             (one.left.joins, ", join=True"),
             (one.left.lasts, ", last=True"),
         ):
             if texts:
                 self.alike |= {(one.frame, text): one.loop for text in texts}
                 listed = ", ".join(texts)
-                code = f"{listed} = {accelerator}.merge({name}, {listed}{option})"
-                self.plan.after(one.loop, RULE, REASON, code, group)
+                code = f"{accelerator}.merge({name}, {listed}{option})"
+                if texts is means:  # the length of a loader that is trained on is that of the process's share
+                    given = f"({listed})" if len(means) > 1 else listed
+                    code = f'{accelerator}.reduce({given}, "mean") if {one.phase} else {code}'
+                self.plan.after(one.loop, RULE, REASON, f"{listed} = {code}", group)
         for made in one.left.again:
             self.alike[one.frame, written(made.targets[0])] = one.loop
             self.plan.after(one.loop, RULE, REASON, ast.unparse(made), group)
+
+    def _divisors(self, one: Dealt, text: str) -> set[str]:
+        """What a sum is divided by behind its loop."""
+        behind = (r for r in self.script.reads(one.frame, text) if r.lineno > (one.loop.end_lineno or 0))
+        return {ast.unparse(by) for read in behind if (by := divisor(self.script, read)) is not None}
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
         """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""

@@ -340,19 +340,8 @@ class TrainingNumbers:
 
     def _way(self, data: Data, counts: dict[str, str], read: ast.expr) -> str:
         """What a read is divided by behind the loop says: rows, or batches. counts: what the loop's own counts say."""
-        below: ast.AST = read
-        for one in self.script.around(read):
-            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-                return UNSURE if below is one.right else self._divisor(data, counts, one.right)
-            if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Div):
-                return self._divisor(data, counts, one.value)
-            if isinstance(one, ast.stmt):
-                break
-            below = one
-        statement = self.script.statement(read)
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div):
-            return self._divisor(data, counts, statement.value) if read is statement.target else UNSURE
-        return UNSURE
+        by = divisor(self.script, read)
+        return self._divisor(data, counts, by) if by is not None else UNSURE
 
     def _divisor(self, data: Data, counts: dict[str, str], node: ast.expr) -> str:
         text = written(node)
@@ -368,6 +357,19 @@ class TrainingNumbers:
         if text == f"len({written(data.node)})" or _BATCHES.search(text):
             return MEAN
         return SUM if _ROWS.search(text) else UNSURE
+
+
+def divisor(script: Script, read: ast.expr) -> ast.expr | None:
+    """What a number is divided by where it is read."""
+    below: ast.AST = read
+    for one in script.around(read):
+        match one:
+            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                return None if below is by else by
+            case ast.stmt():
+                return None
+        below = one
+    return None
 
 
 def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:

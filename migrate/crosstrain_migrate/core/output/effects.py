@@ -86,10 +86,10 @@ class Effects:
         if not isinstance(func, ast.Attribute) or not self.script.is_imported(func):
             return False
         name = self.script.dotted(func)
-        module = self.script.module(func)
         whole = {
             (alias.asname or alias.name).split(".")[0]
-            for node in self.script.within(module)
+            for frame in {self.script.module(func), self.script.frame(func)}
+            for node in self.script.within(frame)
             if isinstance(node, ast.Import)
             for alias in node.names
         }

@@ -49,7 +49,18 @@ class Folders:
         for loop in self.script.table.each(ast.While):
             if self.audience.is_all(loop) and self._draws_free_name(loop):
                 self._wait_below(loop)
+        for test in self.script.table.each(ast.If):
+            if self._stops_if_there(test) and self.audience.is_all(test) and self.audience.comes_alike(test):
+                code = f"{self.files.state(test)}.wait_for_everyone()"
+                self.plan.after(test, RULE, "all have asked before any goes on to make it", code, GROUP)
         self._questions()
+
+    def _stops_if_there(self, test: ast.If) -> bool:
+        """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
+        stops = isinstance(test.body[-1], ast.Raise) or _exits(getattr(test.body[-1], "value", None))
+        inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
+        asked = [n for n in walk(test.test) if isinstance(n, ast.UnaryOp) and writers.asks_for_files(n)]
+        return stops and not (inner or asked) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""
@@ -263,7 +274,7 @@ class Folders:
         return True
 
     def _wait_for_answers(self, call: ast.Call, path: ast.expr | None) -> None:
-        """All have asked for a folder before one makes it where its author stops if it is there, or takes the next number."""
+        """All have asked for a folder before one makes it where its author takes the next number if it is there."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
@@ -273,12 +284,9 @@ class Folders:
                 self.plan.before(statement, RULE, reason, code, GROUP)
 
     def _questions_above(self, statement: ast.stmt) -> Iterator[tuple[ast.If, ast.stmt]]:
-        """The tests above a statement that stop, `if exists(path): raise`, or that look for a number, `for n in range(9): if
-        not exists(path): makedirs(path); break`; and what all processes must come to."""
+        """The tests that look for a number, `for n in range(9): if not exists(path): makedirs(path); break`, and what all
+        processes must come to."""
         suite = self.script.suite_of(statement)
-        for one in suite[: suite.index(statement)]:
-            if isinstance(one, ast.If) and any(isinstance(n, ast.Raise) or _exits(n) for n in walk(one)):
-                yield one, statement
         outer = self.script.parent(statement)
         loop = self.script.parent(outer) if isinstance(outer, ast.If) else None
         ends = isinstance(suite[-1], ast.Return | ast.Break)
@@ -306,7 +314,7 @@ class Folders:
             self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
 
 
-def _exits(node: ast.AST) -> bool:
+def _exits(node: ast.AST | None) -> bool:
     """Whether a call ends the process: the others would wait for it."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")
 

@@ -45,6 +45,10 @@ def holds_with_cuda(script: Script, test: ast.expr) -> bool:
         frame = script.frame(test)
         values = script.values(frame, test.id) or script.values(script.module(test), test.id)
         return bool(values) and all("is_available" in ast.unparse(value) for value in values)
+    if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name):
+        frame, name = script.frame(test), test.left.id
+        if name in script.parameters(frame) and not script.stores(frame, name):
+            return False  # `device == "cuda"` of what a caller wishes
     return _ASKS_FOR_CUDA.search(ast.unparse(test)) is not None
 
 

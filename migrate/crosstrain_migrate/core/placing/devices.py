@@ -170,11 +170,18 @@ class Devices:
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
             is_other = is_cpu or is_given(self.script, call)
+            if self._is_compared(call):
+                return
             if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
-                self._place(call)
                 chosen = call.args[0] if call.args else None
                 if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
+                    if self._is_callers(chosen):
+                        self._place(
+                            chosen.body if side_of(self.script, chosen.body) == "gpu" else chosen.orelse
+                        )
+                        return
                     self._lost.choice(chosen)
+                self._place(call)
                 self._lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if not self._is_asked_of_cuda(call):
@@ -210,6 +217,19 @@ class Devices:
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
 
+    def _is_compared(self, call: ast.Call) -> bool:
+        """Whether a device is asked whether it is a GPU, `device == torch.device("cuda")`: that of a process has a number."""
+        test = self.script.parent(call)
+        if (
+            not isinstance(test, ast.Compare)
+            or len(test.ops) > 1
+            or list(map(ast.unparse, call.args)) != ["'cuda'"]
+        ):
+            return False
+        other = test.left if test.left is not call else test.comparators[0]
+        self.plan.replace(call, RULE, REASON, '"cuda"')
+        return self.plan.replace(other, RULE, REASON, "{of}.type", of=other)
+
     def _is_cell_choice(self, call: ast.Call) -> bool:
         """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel
         keeps that, and each process of the training has its own."""
@@ -222,6 +242,11 @@ class Devices:
                 bound = self.script.values(functions[0], written(node.value))
                 chosen += bound or [node.value]
         return bool(chosen) and all(side_of(self.script, one) for one in chosen)
+
+    def _is_callers(self, chosen: ast.IfExp) -> bool:
+        """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU."""
+        given = self.script.parameters(self.script.frame(chosen))
+        return self.script.is_shared(chosen) and not names_in(chosen.test).isdisjoint(given)
 
     def _is_asked_of_cuda(self, call: ast.Call) -> bool:
         """Whether a device is given to what only a GPU can answer: `torch.cuda.get_device_properties(...)`."""
@@ -397,15 +422,18 @@ class Devices:
                 self._place(node, as_text=True)
 
     def _is_where_to_load(self, target: ast.expr) -> bool:
-        """`loc`, which is given as a `map_location`."""
+        """`loc`, which is given as a `map_location`, or as a `device`."""
         parents = map(self.script.parent, self.script.reads(self.script.frame(target), written(target)))
-        return any(isinstance(one, ast.keyword) and one.arg == "map_location" for one in parents)
+        return any(isinstance(one, ast.keyword) and one.arg in ("map_location", "device") for one in parents)
 
     def _choice_of_text(self, node: ast.IfExp) -> None:
         """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
         if self._follows_a_tensor(node) or keeps_data(self.script, node):
             return
         is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
+        parent = self.script.parent(node)
+        if self._is_callers(node) and (is_made or self._makes_device(parent)):
+            return  # each device is placed for itself
         if is_made and self._sides(node) == {"gpu", "cpu"}:
             self._place(node)
             self._lost.choice(node)
@@ -419,8 +447,7 @@ class Devices:
         if not ("cpu" in sides and (gpu or is_formatted)):
             return
         self._lost.choice(node)
-        parent = self.script.parent(node)
-        if isinstance(parent, ast.Call) and self.script.dotted(parent.func) == "torch.device":
+        if self._makes_device(parent):
             return
         is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
         self._place(
@@ -440,7 +467,7 @@ class Devices:
     def _sides(self, node: ast.IfExp) -> set[str]:
         return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
 
-    def _makes_device(self, node: ast.expr) -> bool:
+    def _makes_device(self, node: ast.AST | None) -> bool:
         return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
 
     def _is_read_as_text(self, assign: ast.Assign) -> bool:

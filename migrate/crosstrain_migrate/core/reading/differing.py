@@ -29,9 +29,7 @@ ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller give
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
 _PARSES = ("parse_args", "parse_known_args")
-_SAME_CALLS = words(
-    "len size dim isinstance hasattr is_available keys type find startswith endswith load_state_dict"
-)
+_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
 
 
 class Differing:
@@ -143,6 +141,15 @@ class Differing:
         if within is not None or key is None or is_entry:
             self._alike_texts[self._text(node)].append(within or self.script.frame(node))
         self._spread()
+
+    def known(self) -> tuple[set[Key], dict[str, list[ast.AST]]]:
+        """What `make_alike` has said until now."""
+        return {*self._fixed}, {text: [*nodes] for text, nodes in self._alike_texts.items()}
+
+    def go_back_to(self, known: tuple[set[Key], dict[str, list[ast.AST]]]) -> None:
+        if known != (self._fixed, self._alike_texts):
+            self._fixed, self._alike_texts = known[0], defaultdict(list, known[1])
+            self._spread()
 
     def calls_trained(self, call: ast.Call) -> bool:
         """Whether a call asks a model, or another object that the training calls."""
@@ -335,9 +342,11 @@ class Differing:
             self._bind(node.optional_vars, self.level(node.context_expr))
         elif isinstance(node, ast.For):
             level = OWN if node in self.loops - self._repeated else self.level(node.iter)
-            counters = counters_of(node, self.script)
+            same = counters_of(node, self.script)
+            if is_method(node.iter, "items") and isinstance(node.target, ast.Tuple):
+                same.add(written(node.target.elts[0]))  # as `keys` are
             for part in parts(node.target):
-                if written(part) not in counters:
+                if written(part) not in same:
                     self._bind(part, level)
         elif isinstance(node, ast.Return) and node.value is not None:
             self._return(frame, node.value)

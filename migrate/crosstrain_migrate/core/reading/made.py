@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
@@ -48,7 +48,7 @@ def _made(script: Definitions, call: ast.expr) -> Function | None:
     for maker in script.functions(script.dotted(call.func).rpartition(".")[2]):
         inner = {one.name: one for one in walk(maker) if isinstance(one, _FUNCTIONS) and one is not maker}
         returns = [one.value for one in script.within(maker) if isinstance(one, ast.Return)] if inner else []
-        returned = {written(one) if one is not None else "" for one in returns}
+        returned = {one.id if isinstance(one, ast.Name) else "" for one in returns}
         step = inner.get(returned.pop()) if len(returned) == 1 else None
         if step is not None and _trains(script, call, maker, step):
             return step

@@ -98,8 +98,8 @@ class Ranges:
         found: list[ast.expr] = []
         for node in nodes:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                slices = [n for n in walk(node.slice) if isinstance(n, ast.Slice)]
-                if any(names_in(one) & numbers for one in slices):
+                starts = [n.lower for n in walk(node.slice) if isinstance(n, ast.Slice) and n.lower]
+                if any(names_in(one) & numbers for one in starts):  # `[:n]` only shortens
                     found.append(node.value)
             elif is_method(node, "narrow") and names_in(node) & numbers:
                 found.append(node.func.value)

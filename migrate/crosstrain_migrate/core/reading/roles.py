@@ -134,6 +134,8 @@ class Roles:
         if self.script.dotted(call.func) == "torch.autograd.backward":
             return True
         if isinstance(call.func, ast.Name):
+            if not self._keeps_backward:
+                return False
             bound = self.script.values(self.script.frame(call), call.func.id)  # `go = loss.backward`
             return any(isinstance(value, ast.Attribute) and value.attr == "backward" for value in bound)
         if not is_method(call, "backward"):
@@ -143,6 +145,15 @@ class Roles:
         if isinstance(of, ast.Name) and of.id in ("self", "cls"):
             return False  # a method of the script's own
         return not is_super and not self.script.in_lambda(call)
+
+    @cached_property
+    def _keeps_backward(self) -> bool:
+        """Whether a `backward` is more than called: else no plain name is one."""
+        own = self.script.table.parents.items()
+        return any(
+            isinstance(n, ast.Attribute) and n.attr == "backward" and not isinstance(above, ast.Call)
+            for n, above in own
+        )
 
     def _steps_near(self, frame: Frame) -> bool:
         """Whether a frame, its class or a caller steps something."""

@@ -349,7 +349,8 @@ class Script:
     def _mentions(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.calls:
-            named = {self.last(call.func), *(self.last(argument) for argument in call.args)}
+            given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
+            named = {self.last(call.func), *map(self.last, given)}
             for name in named & self.defined.keys():
                 found[name].append(call)
         return found

@@ -98,12 +98,24 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     frames = frames_of_names(script, frame, {name})
     reads = [read for one in frames for read in script.reads(one, name)]
     told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
-    return len(told) < len(reads) and all(stands_by_counter(script, one) for one in reads if one not in told)
+    return len(told) < len(reads) and all(
+        stands_by_counter(script, one) or _is_divided_by(script, one, length)
+        for one in reads
+        if one not in told
+    )
+
+
+def _is_divided_by(script: Script, read: ast.expr, length: ast.Call) -> bool:
+    """`range(ceil(steps / len(loader)))`: the epochs of steps that are a multiple of that length."""
+    share = script.parent(read)
+    if not isinstance(share, ast.BinOp) or not isinstance(share.op, ast.Div | ast.FloorDiv):
+        return False
+    return share.left is read and ast.unparse(share.right) == ast.unparse(length)
 
 
 def _computes(node: ast.AST) -> bool:
-    """`n + 1`, `max(1, n)`"""
-    is_bound = isinstance(node, ast.Call) and written(node.func) in ("max", "min", "int")
+    """`n + 1`, `max(1, n)`, `math.ceil(9.5 * n)`"""
+    is_bound = isinstance(node, ast.Call) and last_name(node.func) in ("max", "min", "int", "ceil", "round")
     return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp)
 
 

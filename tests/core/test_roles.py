@@ -45,14 +45,13 @@ run(model, train_loader, optimizer, True); run(model, test_loader, optimizer, Fa
 == a bar for each of two, of which one is not trained on
 def run(loader, optimizer, tests, first):
     bar = tqdm(timed(loader), ncols=9)
-    if not tests:
-        bar = tqdm(timed(loader))
+    if not tests: bar = tqdm(timed(loader))
     if first and tests: bar = tqdm(timed(loader, 1))
     for x in bar:
         if not tests:
             <step model(x).mean()>
 run(train_loader, optimizer, False, True)
--> bar = tqdm(accelerator.prepare(timed(loader)))
+-> if not tests: bar = tqdm(accelerator.prepare(timed(loader)))
 -> if first and tests: bar = tqdm(timed(loader, 1))
 == methods of other classes by the name of a step
 class Meter:
@@ -70,7 +69,6 @@ for x in loader: trainer.update(x)
 == a step function that is passed on
 def step(x, y):
     <step loss = F.cross_entropy(model(x), y)>
-
 def fit(batches, step_fn):
     for x, y in batches:
         step_fn(x, y)
@@ -106,13 +104,11 @@ class Trainer:
 
 Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
 -> self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)
--> def train(self):
 !! prepare(self.loss
 == optimizers of a dictionary, stepped by a scaler
 models = {"g": nn.Linear(4, 2), "d": nn.Linear(2, 1)}
 optimizers = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
-scaler = torch.amp.GradScaler("cuda")
-loader = DataLoader(data, batch_size=8)
+scaler, loader = torch.amp.GradScaler("cuda"), DataLoader(data, batch_size=8)
 for x in islice(loader, 100):
     loss = models["d"](models["g"](x)).mean()
     scaler.scale(loss).backward()

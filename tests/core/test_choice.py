@@ -114,6 +114,7 @@ def test_a_choice_by_what_is_done_with_a_batch(choice: str, inside: str, made: s
         "train, test = torch.utils.data.random_split(data, [8, 2])",
         "data = MNIST(root, download=True)",
         "os.makedirs(args.folder)",
+        "logging.FileHandler('log.txt')",
         "placed = put(data)\ndef put(x, cuda=True): return x.cuda() if cuda else x",
     ],
 )

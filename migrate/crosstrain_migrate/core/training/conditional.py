@@ -6,13 +6,11 @@ import ast
 from itertools import takewhile
 
 from crosstrain_migrate.core.reading.modes import facts
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
-from crosstrain_migrate.syntax.nodes import last_name, place_of
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import exits, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 
 from .holders import Held
-
-_EXITS = {"exit", "_exit", "quit", "error"}
 
 
 def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
@@ -80,6 +78,5 @@ def _binds(statement: ast.stmt, bound: list[ast.stmt]) -> bool:
 def _ends(suite: list[ast.stmt]) -> bool:
     """Whether nothing runs behind a suite."""
     last = suite[-1] if suite else None
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return last_name(last.value.func) in _EXITS
-    return isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break)
+    is_error = isinstance(last, ast.Expr) and is_method(last.value, "error")  # a parser's
+    return is_error or exits(last) or isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break)

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from crosstrain.comm.protocol import Comm
 from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.data.dealt import Given, deal
+from crosstrain.data.dealt import deal
+from crosstrain.data.dealt_feed import Given
 from crosstrain.data.options import DataPlan
 from crosstrain.step import held_objects
 from crosstrain.step.prepared import PreparedObjects

@@ -49,27 +49,25 @@ for book in books:
 -> train_loader = accelerator.prepare(train_loader)
 == an object that is its own iterator, and begins anew
 class Batches:
+    __iter__ = lambda self: self
     def __init__(self, loader):
         self.loader = loader
         self.batches = iter(loader)
-
+        iter(self)
     def __next__(self):
         try:
             return next(self.batches)
         except StopIteration:
             self.batches = iter(self.loader)
             return next(self.batches)
-
     def get(self):
         return next(self)
-
 def train(loader, step=0):
     batches = Batches(loader)
     while step < 8:
         step += 1
         x, y = batches.get()
         learn(model, optimizer, x, y)
-
 train(DataLoader(TensorDataset(rows, targets), batch_size=4))
 -> loader = accelerator.prepare(loader)
 -> self.batches = iter(self.loader)
@@ -77,7 +75,6 @@ train(DataLoader(TensorDataset(rows, targets), batch_size=4))
 !! prepare(self)
 == a variable of a loader that is bound to a wrapper around it
 import itertools
-
 endless = getattr(itertools, "cycle")
 source = DataLoader(TensorDataset(rows, targets), batch_size=4)
 source = endless(source)
@@ -92,12 +89,10 @@ while step < 8:
 class Step:
     def on_batch(self, x, y):
         learn(model, optimizer, x, y)
-
 class Training:
     def __init__(self, loader, callbacks):
         self.loader = loader
         self.callbacks = callbacks
-
     def run(self):
         for x, y in self.loader:
             for callback in self.callbacks:
@@ -115,7 +110,6 @@ class Mixed:
             loader = DataLoader(TensorDataset(rows[part], targets[part]), batch_size=2, shuffle=True)
             self.loaders.append(loader)
             self.iters.append(iter(loader))
-
     def draw(self):
         parts = []
         for i, it in enumerate(self.iters):
@@ -126,7 +120,6 @@ class Mixed:
                 parts.append(next(self.iters[i]))
         xs, ys = zip(*parts)
         return torch.cat(xs), torch.cat(ys)
-
 source = Mixed()
 step = 0
 while step < 8:
@@ -143,13 +136,11 @@ class Learner(nn.Module):
         super().__init__()
         self.net = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.001)
-
     def forward(self, x, y):
         seen.append(sorted(x.flatten().tolist()))
         loss = F.mse_loss(self.net(x), y)
         <self.step loss>
         return loss.item()
-
 learner = Learner().to("cpu")
 loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
 for number, (x, y) in enumerate(loader):
@@ -162,7 +153,6 @@ class Runner:
         self.first, self.second = first, second
         self.model = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
-
     def one_pass(self, checks=False):
         loader = self.first if not checks else self.second
         total = 0.0
@@ -173,7 +163,6 @@ class Runner:
                 <self.step loss>
             total += loss.item()
         return total
-
 runner = Runner(DataLoader(TensorDataset(rows, targets), batch_size=4), DataLoader(TensorDataset(rows, targets)))
 runner.one_pass()
 runner.one_pass(checks=True)
@@ -189,7 +178,6 @@ def step(phase, x, y):
         seen.append(sorted(x.flatten().tolist()))
         <step loss>
     return loss.item()
-
 loaders = {
     "fit": DataLoader(TensorDataset(rows, targets), batch_size=4),
     "check": DataLoader(TensorDataset(rows, targets), batch_size=4),
@@ -224,7 +212,6 @@ for epoch in range(2):
 def batch_of(table, number, size=4):
     at = number * size
     return table[at : at + size]
-
 steps = len(rows) // 4
 for epoch in range(2):
     for number in range(steps):
@@ -273,12 +260,10 @@ MPI = """
 import torch
 from mpi4py import MPI
 from torch.utils.data import DataLoader
-
 def read(path):
     world = MPI.COMM_WORLD
     text = open(path).read() if world.rank == 0 else None
     return world.bcast(text)
-
 def batches(rows):
     mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
     while True:
@@ -302,18 +287,15 @@ def test_rows_that_are_divided_by_the_rank_of_mpi() -> None:
 ONE_LOSS = """
 import torch
 from torch import nn
-
 def batches(rows):
     for at in range(0, len(rows), 4):
         yield rows[at:at + 4]
-
 def loss_of(batch, only_loss=False):
     loss = nn.functional.mse_loss(model(batch), batch)
     if only_loss:
         return loss.item()
     <step loss>
     return loss.item()
-
 def evaluate(rows):
     total = 0.0
     {block}:

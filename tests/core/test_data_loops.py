@@ -157,14 +157,15 @@ for x, y in played(rows):
         agent.teach(x, y)
 -> for x, y in accelerator.prepare(played(rows)):
 -> for agent in agents:
-== but not parts of the data that train a network
-class Part:
-    def teach(self, net):
-        <step self.loss(net)>
-parts = map(Part, rows)
-for part in parts:
-    part.teach(model)
--> model, optimizer, parts = accelerator.prepare(model, optimizer, parts)
+== but not batches that an object keeps, to train itself on each
+class Learner(nn.Linear):
+    def teach(self):
+        <self.step F.mse_loss(self(self.x), self.y)>
+    def fit(self, batches):
+        for self.x, self.y in batches:
+            self.teach()
+Learner(1, 1).fit(played(rows))
+-> batches = accelerator.prepare(batches)
 == batches of a loader, for each of which a function trains
 def train(x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -87,6 +87,8 @@ def fit(): |     for epoch in range(9): |         value = train() |         <bet
 def keep(): |     global best |     value = train() |     if not best or value < best: |         best =\
  value |         <save> |  | keep()
 value = train() | <better> |     for group in optimizer.param_groups: |         group['lr'] /= 2
+def new(m): |     m.bias.data.normal_() |  | value = train() | <better> |     model.apply(new)\
+ => with accelerator.common_draws():
 loss = test_loss() | if loss < best: |     <save> => loss = accelerator.reduce(loss, "mean")
 for epoch in range(9): |     history.append(train()) |     if min(history[:-1]) < history[-1]: |         break\
  => history.append(accelerator.reduce(train(), "mean"))
@@ -112,7 +114,7 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
     "body",
     [
         "steps = 0\nfor x, y in train_loader:\n    steps += 1\n    if steps > 3:\n        break",  # a counter
-        "value = train()\nif value < best:\n    print(value)",  # shown, and no more
+        "value = train()\nif value < best:\n    print(value, rows.apply(abs))",  # shown, and no more
         "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
         "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
@@ -260,6 +262,7 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     assert expected in text and "accelerator.backward(loss)" in text, text
 
 
+FOUND = "found = y[y > 0] if y.any() else None"
 HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
 
 
@@ -269,7 +272,7 @@ HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)
         ("pass", "y.sum() == 0", True),
         (HARD, "len(hard[0]) == 0", True),
         (HARD, "len(n) == 0", False),
-        ("found = y[y > 0] if y.any() else None", "found is None", True),
+        (FOUND, "found is None", True),
         ("found = model if rows.any() else None", "found is None", False),
     ],
 )
@@ -279,10 +282,11 @@ def test_a_batch_that_one_process_would_skip_is_skipped_by_all(above: str, test:
     assert f"if {code}: continue" in text, text
 
 
-def test_a_batch_that_one_process_may_skip_is_said() -> None:
-    inner = "if loss.item() > random.random():\n        if y.sum() == 0: continue"
-    done = conversion("import random\n" + STEP.format(test=inner))
+@pytest.mark.parametrize("above", ["if loss > random.random():", FOUND + "\n    if found is not None:"])
+def test_a_batch_that_one_process_may_skip_is_said(above: str) -> None:
+    done = conversion("import random\n" + STEP.format(test=f"{above}\n        if y.shape[-1] > 9: continue"))
     assert any("skips a batch" in one.reason for one in done.findings), done.text
+    assert "if y.shape[-1] > 9: continue" in done.text
 
 
 KEEPS = (

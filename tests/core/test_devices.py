@@ -36,6 +36,7 @@ BLOCK = "torch.cuda.device(accelerator.device if accelerator.device.type == 'cud
 device = torch.device("cuda") => device = accelerator.device
 device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu") => device = accelerator.device
 device = torch.device("cuda" if args else "cpu") => device = accelerator.device
+device = "cuda:%d" % args if args else 0 => device = accelerator.device if args else 0
 place: str = "cuda" if args else "cpu" => place: str = accelerator.device.type
 weights = torch.ones(2, device="cuda") => weights = torch.ones(2, device=accelerator.device)
 state = torch.load("w", map_location="cuda:" + str(args)) => torch.load("w", map_location=accelerator.device)

@@ -17,13 +17,11 @@ parser.add_argument("--gpu", type=int, default=0)
 parser.add_argument("--gpus", default="0,1")
 parser.add_argument("--no_cuda", action="store_true")
 {begin}
-
 def train(model, gpu, device=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in DataLoader([], 8):
         x, y = {batch}
         <step>
-
 {chosen}
 """
 PARSED = "args = parser.parse_args()"
@@ -56,11 +54,13 @@ IS_MAIN = f"""if __name__ == "__main__":
     train(torch.nn.Linear(4, 2).cuda(gpu), gpu)"""
 LINE = "model = torch.nn.Linear(4, 2)"
 ENTRY = f'{LINE}.cuda(params["gpu"])\ntrain(model, params["gpu"])'
+SETS = "def set_up(args):\n    args.device = torch.device('cuda', args.gpu)\nset_up(args)"
 SPELLINGS = [
     *((PARSED, TO_DEVICE, f"device = {one}\n{BY_DEVICE}") for one in DEVICES),
     (PARSED, IN_CUDA, f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)"),
     (PARSED, IN_CURRENT, f"torch.cuda.set_device(args.gpu)\n{LINE}.cuda()\ntrain(model, 0)"),
     (PARSED, IN_CURRENT, "with torch.cuda.device(args.gpu):\n    train(torch.nn.Linear(4, 2).cuda(), 0)"),
+    (PARSED, IN_CUDA, f"{SETS}\n{LINE}.cuda(args.device)\ntrain(model, args.device)"),
     ("", IN_CUDA, IS_MAIN),
     ("params = vars(parser.parse_args())", IN_CUDA, ENTRY),
     ("", IN_CUDA, MAIN.format(parsed=PARSED, number="GPU = args.gpu", use="GPU")),

@@ -6,6 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
+from .support import table
 
 NODE = """import argparse
 import os
@@ -89,6 +90,19 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     start = '    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)\n'
     alone = NODE.replace(start, f"    if gpu >= 0:\n    {start}")
     assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
+
+
+@pytest.mark.parametrize(
+    ("said", "becomes"),
+    table(r"""
+rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
+rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
+if args.many:\n        rows.set_epoch(1) => processes\n    work(
+if args.many:\n        args.rows.set_epoch(1) => args.rows.set_epoch(1)
+"""),
+)
+def test_a_process_has_a_number(said: str, becomes: str) -> None:
+    assert becomes in converted(NODE.replace("    mp.spawn(", f"    {said}\n    mp.spawn("))
 
 
 @pytest.mark.parametrize(

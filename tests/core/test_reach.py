@@ -38,14 +38,14 @@ def score():
         ("import other", "other.score()", True),
         ("import other\nfrom mine import score", "score()", False),  # a name is what its file imports
         ("import other, mine", "mine.score()", False),  # of two files the one that is named
+        ("if torch:\n    import other as one\nelse:\n    import mine as one", "one.score()", True),
         ("from other import score", "score()", True),
         ("from passing import score", "score()", True),
         ("from other import score as judged", "judged()", True),
     ],
 )
 def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path: Path) -> None:
-    mine, passing = "def score():\n    return 1\n", "from other import score\n"
-    files = {"other": OTHER, "mine": mine, "passing": passing}
+    files = {"other": OTHER, "mine": "def score():\n    return 1\n", "passing": "from other import score\n"}
     convert(write(tmp_path, entry=ENTRY.format(imports=imports, more=more), **files), "entry")
     assert ((tmp_path / "other.py").read_text().strip() != OTHER.strip()) is is_edited
 

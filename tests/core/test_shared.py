@@ -8,26 +8,21 @@ from .projects import convert, train, write
 
 NET = """
 import torch
-
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.line = torch.nn.Linear(1, 1)
         self.scale = torch.ones(1).cuda() if torch.cuda.is_available() else torch.ones(1)
-
     def forward(self, x):
         return self.line(x) * self.scale
 """
 HELPER = """
 import logging, torch
 logging.getLogger("own").setLevel(logging.INFO)
-
 def unwrapped(model):
     return model.module if hasattr(model, "module") else model
-
 def placed(model, device):
     return model.to(device)
-
 def save(model, path):
     torch.save(unwrapped(model).state_dict(), path)
     print(path)
@@ -35,7 +30,6 @@ def save(model, path):
 TRAINER = """
 import torch
 from helper import save
-
 def one_epoch(model, loader, optimizer, device):
     model.train()
     total = 0.0
@@ -45,7 +39,6 @@ def one_epoch(model, loader, optimizer, device):
         total += loss.item()
     print("trained", total)
     return total / len(loader)
-
 def finish(model, path):
     save(model, path)
 """
@@ -54,7 +47,6 @@ SCRIPT = """
 from helper import placed
 from net import Net
 from trainer import finish, one_epoch
-
 def main(path, rate):
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -264,11 +256,9 @@ OWN_GROUP = """
 import os
 import torch
 import torch.distributed as dist
-
 def start(backend="gloo"):
     torch.manual_seed(0)
     dist.init_process_group(backend=backend)
-
 def number():
     return dist.get_rank() if dist.is_initialized() else 0
 """
@@ -280,7 +270,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 from group import number, start
-
 def main():
     start()
     rows = TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8.0).view(8, 1))
@@ -289,17 +278,27 @@ def main():
     for x, y in loader:
         <step>
     return number(), len(loader)
-
 if __name__ == "__main__":
     result = main()
 """
 
 
-def test_another_script_still_has_the_group_that_a_shared_module_makes(tmp_path: Path) -> None:
+NUMBERED = OWN_GROUP.replace('backend="gloo"', "rank=-1, size=-1").replace(
+    "=backend", "='gloo', rank=rank, world_size=size"
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "made"),
+    [(OWN_GROUP, "PartialState(group_of_one=True)"), (NUMBERED, "dist.is_initialized() or dist.")],
+)
+def test_another_script_still_has_the_group_that_a_shared_module_makes(
+    group: str, made: str, tmp_path: Path
+) -> None:
     """The module's function makes it where no accelerator has; in the converted script there is one already."""
-    write(tmp_path, group=OWN_GROUP, first=IN_GROUP, second=IN_GROUP)
+    write(tmp_path, group=group, first=IN_GROUP, second=IN_GROUP)
     convert(tmp_path, "first")
-    assert "PartialState(group_of_one=True)" in (tmp_path / "group.py").read_text()
+    assert made in (tmp_path / "group.py").read_text()
     assert train(tmp_path, "second", 2) == [(0, 2), (1, 2)]
     assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.syntax.nodes import words
+from crosstrain_migrate.syntax.nodes import words, written
 
 # Types in the grammar of fields that hold no node, or a node that is left out.
 _LEFT_OUT = words("identifier string int constant type_ignore expr_context operator unaryop boolop cmpop")
@@ -81,3 +81,14 @@ def statements(node: ast.AST) -> list[ast.AST]:
             if suite.__class__ is list:
                 found += suite
     return found
+
+
+def texts_in(node: ast.AST) -> set[str]:
+    """The variables and attributes that a piece of code mentions, as they are written."""
+    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def stores_in(*code: ast.AST) -> list[ast.Name | ast.Attribute]:
+    """Where pieces of code bind a variable or an attribute."""
+    nodes = (n for one in code for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
+    return [n for n in nodes if isinstance(n.ctx, ast.Store)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 import sys
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,99 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crosstrain.comm.types import HOST
 from crosstrain.data import added_attributes
-from crosstrain.utils.nested import map_leaves
+from crosstrain.data.packing import SentEntries, SentObject, SentTensor, Unmergeable, is_numpy, unpacked
 
-_PLAIN = {int, float, bool, str, bytes, complex, type(None)}
 Parts = list[tuple[int, Any]]
 """Packed values with the ranks that sent them."""
 
 
-@dataclass(frozen=True, eq=False)
-class SentTensor:
-    """A tensor on its way to other processes. on_device: whether it was on a device that is not the CPU."""
-
-    tensor: Tensor
-    on_device: bool
-
-
-@dataclass(frozen=True, eq=False)
-class SentEntries:
-    """The packed entries of a mapping or named tuple. open: whether its kind makes missing entries when asked."""
-
-    entries: dict[Any, Any]
-    open: bool
-
-
-@dataclass(frozen=True, eq=False)
-class SentObject:
-    """The packed attributes of an object that change, and the names of all; ``kind`` is its type's name."""
-
-    kind: str
-    attributes: dict[str, Any]
-    names: frozenset[str]
-
-
-class Unmergeable(TypeError):
-    """Values that cannot be added up over the processes."""
-
-
 # -- packing --------------------------------------------------------------------------------------
-
-
-def packed(value: Any, depth: int = 0) -> Any:
-    """The value as it is sent to the other processes; `Unmergeable` for one that cannot be added up.
-
-    depth: as of `Merge`.
-    """
-    if isinstance(value, Tensor):
-        return SentTensor(value.detach().to(HOST), value.device != HOST)
-    if type(value) in _PLAIN or isinstance(value, (Number, str, bytes, set, frozenset)) or _is_numpy(value):
-        return value
-    if isinstance(value, Mapping):
-        entries = {key: packed(entry, depth - 1) for key, entry in value.items()}
-        return SentEntries(entries, isinstance(value, (Counter, defaultdict)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return SentEntries({name: packed(getattr(value, name)) for name in value._fields}, open=False)
-    if isinstance(value, (list, tuple)) and depth > 0:
-        return [packed(item, depth - 1) for item in value]
-    if isinstance(value, (list, tuple, deque)):
-        return _sequence(value)
-    roles = added_attributes.of_object(value)
-    if roles is None:
-        raise Unmergeable(f"a {type(value).__name__} cannot be added up over the processes")
-    held = {name: vars(value)[name] for name in roles.names if name in vars(value)}
-    sent = {
-        name: packed_as_it_is(v) if name in roles.last else packed(v, roles.depths.get(name, 0))
-        for name, v in held.items()
-    }
-    return SentObject(type(value).__qualname__, sent, frozenset(vars(value)))
-
-
-def packed_as_it_is(value: Any) -> Any:
-    """An object as it is sent where one process's value is taken: with its tensors on the host."""
-    return map_leaves(lambda leaf: packed(leaf) if isinstance(leaf, Tensor) else leaf, value)
-
-
-def unpacked(value: Any, device: torch.device) -> Any:
-    """What `packed_as_it_is` made; tensors that were on another process's device are on ``device``."""
-    return map_leaves(
-        lambda leaf: _received(leaf, device) if isinstance(leaf, SentTensor) else leaf,
-        value,
-        lambda leaf: isinstance(leaf, SentTensor),
-    )
-
-
-def _received(sent: SentTensor, device: torch.device) -> Tensor:
-    return sent.tensor.to(device) if sent.on_device else sent.tensor
-
-
-def _sequence(value: Any) -> Any:
-    items = value if all(type(item) in _PLAIN for item in value) else map(packed_as_it_is, value)
-    if isinstance(value, deque):
-        return deque(items, value.maxlen)
-    return tuple(items) if isinstance(value, tuple) else list(items)
 
 
 # -- merging --------------------------------------------------------------------------------------
@@ -181,10 +96,10 @@ class Merge:
             return self._tensors(own, values)
         if "array" in found:
             return _arrays(values)
-        if not any(map(_is_numpy, values)):
+        if not any(map(is_numpy, values)):
             return reduce(operator.add, values)
-        kind = sys.modules["numpy"].result_type(*(value for value in values if _is_numpy(value))).type
-        return kind(reduce(operator.add, (value.item() if _is_numpy(value) else value for value in values)))
+        kind = sys.modules["numpy"].result_type(*(value for value in values if is_numpy(value))).type
+        return kind(reduce(operator.add, (value.item() if is_numpy(value) else value for value in values)))
 
     def _tensors(self, own: Any, values: list[Any]) -> Tensor:
         tensors = [value.tensor for value in values if isinstance(value, SentTensor)]
@@ -228,7 +143,7 @@ class Merge:
                     f"tensors of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
                 )
             return self._placed(torch.cat(full), own, values)
-        if all(_is_numpy(value) and value.ndim for value in values):
+        if all(is_numpy(value) and value.ndim for value in values):
             full = [value for value in values if len(value)] or values[:1]
             if len({value.shape[1:] for value in full}) > 1:
                 raise Unmergeable(
@@ -330,7 +245,7 @@ class Merge:
         values = [unpacked(part, self.device) for _, part in parts]
         if isinstance(values[0], Tensor):
             return reduce(torch.maximum if largest else torch.minimum, values)
-        if _is_numpy(values[0]):
+        if is_numpy(values[0]):
             numpy = sys.modules["numpy"]
             return reduce(numpy.maximum if largest else numpy.minimum, values)
         return max(values) if largest else min(values)
@@ -342,7 +257,7 @@ def _kind(part: Any) -> str:
         return "None"
     if isinstance(part, SentTensor):
         return "bool" if part.tensor.dtype is torch.bool else "tensor"
-    if _is_numpy(part):
+    if is_numpy(part):
         if part.dtype.kind == "b":
             return "bool"
         return "array" if isinstance(part, sys.modules["numpy"].ndarray) else "number"
@@ -357,11 +272,6 @@ def _kind(part: Any) -> str:
     return {SentEntries: "entries", SentObject: "object"}.get(type(part), type(part).__name__)
 
 
-def _is_numpy(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
-
-
 def _arrays(values: list[Any]) -> Any:
     numpy = sys.modules["numpy"]
     arrays = [numpy.asarray(value) for value in values]
@@ -369,7 +279,7 @@ def _arrays(values: list[Any]) -> Any:
         raise Unmergeable(
             f"arrays of different shapes ({_shapes(arrays)}) cannot be added; with join=True they are concatenated"
         )
-    dtype = numpy.result_type(*(value for value in values if _is_numpy(value)))
+    dtype = numpy.result_type(*(value for value in values if is_numpy(value)))
     wide = {
         "f": numpy.promote_types(dtype, "f8"),
         "c": numpy.promote_types(dtype, "c16"),

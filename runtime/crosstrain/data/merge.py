@@ -9,9 +9,10 @@ from torch import Tensor
 
 from crosstrain.comm import double_reduction
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.accumulators import Merge, Unmergeable, packed, packed_as_it_is, unpacked
+from crosstrain.data.accumulators import Merge
 from crosstrain.data.evaluation_loader import EvaluationLoader, inside_of
 from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.packing import Unmergeable, packed, packed_as_it_is, unpacked
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves
 

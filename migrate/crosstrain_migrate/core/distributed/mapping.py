@@ -21,8 +21,10 @@ from crosstrain_migrate.core.reading.script import (
     is_function_frame,
     is_statement_call,
     names_in,
+    root_of,
 )
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.names import has_star_import
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
 
 from .flags import SAMPLERS, note_options, plan_flags
@@ -37,9 +39,7 @@ _COLLECTIVE = re.compile(
 )
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
-Ordinals = set[
-    tuple[Frame | None, str]
-]  # what numbers a device: attributes, and variables in the frames where they do
+Ordinals = set[tuple[Frame | None, str]]  # what numbers a device: attributes, and variables in their frames
 
 
 def distributes_itself(script: Script) -> bool:
@@ -116,6 +116,18 @@ class Mapping:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
+            elif name.endswith(".set_epoch") and is_statement_call(self.script, call):
+                self._epoch(call)
+
+    def _epoch(self, call: ast.Call) -> None:
+        """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""
+        root, told = root_of(call.func), self.script.statement(call)
+        is_bound = self.script.table.scopes[self.script.frame(call)].resolve(root) is not None
+        if root and not is_bound and not has_star_import(self.script.module(call)):
+            above = self.script.parent(told)
+            if isinstance(above, ast.If) and [*above.body, *above.orelse] == [told]:
+                told = above
+            self.plan.remove(told, SAMPLER, "nothing binds this sampler")
 
     def _ordinals(self) -> Ordinals:
         """What names a device by its number, in `device_ids` and in `set_device`: attributes, and the variables of a
@@ -134,16 +146,14 @@ class Mapping:
         name = self.script.dotted(call.func)
         if name == "torch.cuda.set_device":
             return call.args[:1]
-        lists = (
-            [k.value for k in call.keywords if k.arg == "device_ids"] if is_wrapper(self.script, call) else []
-        )
+        keywords = call.keywords if is_wrapper(self.script, call) else []
+        lists = [k.value for k in keywords if k.arg == "device_ids"]
         return [one for given in lists if isinstance(given, ast.List) for one in given.elts]
 
     def _is_device(self, frame: Frame, text: str) -> bool:
         """Whether a variable is a device, or its name, so that it is right once its value is the accelerator's."""
-        if any(
-            isinstance(self.script.parent(read), ast.Attribute) for read in self.script.reads(frame, text)
-        ):
+        readers = map(self.script.parent, self.script.reads(frame, text))
+        if any(isinstance(one, ast.Attribute) for one in readers):
             return True  # device.type
         values = self.script.values(frame, text)
         return any("device(" in ast.unparse(v) or "cuda:" in ast.unparse(v) for v in values)
@@ -171,14 +181,9 @@ class Mapping:
             values = self.script.values(frame, text)
             if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
                 at_hand = self.accelerators.at_hand(values[0])
-                source = self.accelerators.name if at_hand else self._state(values[0])
-                self.plan.replace(
-                    values[0], DEVICE, "each process has a device of its own", f"{source}.device"
-                )
+                code = f"{self.accelerators.name if at_hand else self.plan.state(values[0])}.device"
+                self.plan.replace(values[0], DEVICE, "each process has a device of its own", code)
                 self.ordinals = self.ordinals - {(frame, text)}
-
-    def _state(self, node: ast.AST) -> str:
-        return self.plan.state(node)
 
     def _synchronised(self, call: ast.Call) -> None:
         """SyncBatchNorm needs a GPU."""
@@ -201,16 +206,27 @@ class Mapping:
         if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")
             return
+        if self._starts and is_below and self._numbered_by_caller(call) and self.script.is_shared(call):
+            code = f"{written(call.func).rpartition('.')[0]}.is_initialized() or {{call}}"
+            self.plan.replace(call, GROUP, "another script gives the numbers", code, call=call)
+            return
         self.plan.imports(call, "PartialState")
         self.plan.replace(
             call, GROUP, "the group of the launcher's processes", "PartialState(group_of_one=True)"
         )
 
+    def _numbered_by_caller(self, call: ast.Call) -> bool:
+        """Whether a function takes its group's rank from its caller, `rank, size = numbers`, as `dist.init_process_group`."""
+        frame, texts = self.script.frame(call), {written(k.value) for k in call.keywords if k.arg == "rank"}
+        bound = [self.script.statement(one) for text in texts for one in self.script.stores(frame, text)]
+        told = texts.union(*map(names_in, bound)) & {*self.script.parameters(frame)}
+        return bool(told) and isinstance(call.func, ast.Attribute)
+
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         self._tell_launcher(call)
         named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
-        given, code = named.get("args"), f"{{worker}}({self._state(call)}.local_process_index"
+        given, code = named.get("args"), f"{{worker}}({self.plan.state(call)}.local_process_index"
         holes = {"worker": named["fn"]}
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
@@ -227,14 +243,9 @@ class Mapping:
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""
-        tries = (one for one in self.script.around(spawn) if isinstance(one, ast.Try))
-        handlers = [
-            h
-            for one in tries
-            if any(map(partial(self.script.table.is_inside, spawn), one.body))
-            for h in one.handlers
-        ]
-        for handler in handlers:
+        tries = [one for one in self.script.around(spawn) if isinstance(one, ast.Try)]
+        is_inside = partial(self.script.table.is_inside, spawn)
+        for handler in [h for one in tries if any(map(is_inside, one.body)) for h in one.handlers]:
             last = handler.body[-1]
             catches_all = handler.type is None or last_name(handler.type) in ("Exception", "BaseException")
             if catches_all and not isinstance(last, ast.Raise | ast.Return) and not exits(last):

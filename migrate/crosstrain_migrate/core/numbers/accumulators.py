@@ -12,16 +12,18 @@ import builtins
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Script,
-    is_statement_call,
-    names_in,
-    pairs,
-    root_of,
+from crosstrain_migrate.core.numbers.changes import (
+    Change,
+    bound_by,
+    change_of,
+    changed_by,
+    is_empty,
+    is_open,
+    is_read,
 )
+from crosstrain_migrate.core.numbers.meters import is_understood, only_adds
+from crosstrain_migrate.core.reading.script import Frame, Script, is_statement_call, names_in, root_of
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -39,35 +41,12 @@ DRAWS = re.compile(
     r"\b(random|np\.random|numpy\.random)\.\w+\(|torch\.(rand|randn|randint|randperm|multinomial|bernoulli|normal)\w*\("
     r"|\.(random_|normal_|uniform_)\("
 )
-JOINS = {
-    *("torch.cat", "torch.concat", "torch.vstack", "torch.hstack", "numpy.append", "numpy.concatenate"),
-    *("numpy.vstack", "numpy.hstack", "np.append", "np.concatenate", "np.vstack", "np.hstack"),
-}
 METERS = ("update", "add", "add_batch", "process")
-_EMPTY = re.compile(r"0|0\.0*|\.0|-?0j|\[\]|\{\}|\(\)|None|''|list\(\)|dict\(\)|int\(\)|float\(\)")
-_EMPTY_CALL = re.compile(
-    r"(torch|np|numpy)\.(zeros|zeros_like|empty\(0|array\(\[\]|tensor\(\[\]|Tensor\(\))"
-    r"|(torch|np|numpy)\.(tensor|Tensor|array)\((0(\.0*)?|\[0(\.0*)?(, 0(\.0*)?)*\])[,)]"
-    r"|(collections\.)?(defaultdict|Counter|OrderedDict)\("
-)
 CLOCK = re.compile(r"\btime\w*(\.\w+)?\(\)")
-_SAME_VALUE = ("to", "cuda", "float", "double", "long", "int", "cpu", "reshape", "type", "astype")
 
 
 class Unsure(Exception):
     """The evaluation may not be what it seems to be. The text says why."""
-
-
-class Change(Enum):
-    """How a statement of a loop's body changes a variable."""
-
-    SUM = auto()  # x += ...
-    LIST = auto()  # x.append(...)
-    JOIN = auto()  # x = torch.cat([x, ...])
-    METER = auto()  # x.update(...)
-    SET = auto()  # x = ...
-    CARRIED = auto()  # x = f(x)
-    OTHER = auto()
 
 
 _WAYS = {"adds": Change.SUM, "appends": Change.LIST, "changes": Change.CARRIED}
@@ -142,13 +121,13 @@ class Pass:
         for node in self._body():
             if isinstance(node, ast.AugAssign):
                 kind = Change.SUM if isinstance(node.op, ast.Add) else Change.OTHER
-                found[written(_changed(node.target))].append((kind, node))
+                found[written(changed_by(node.target))].append((kind, node))
             elif gives_itself(node):
                 continue
             elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    for part, value in _targets(target, node.value):
-                        found[written(_changed(part))].append((_kind(part, value), node))
+                    for part, value in bound_by(target, node.value):
+                        found[written(changed_by(part))].append((change_of(part, value), node))
             elif isinstance(node, ast.For | ast.comprehension) and node is not self.loop:
                 for name in names_in(node.target):
                     found[name].append((Change.SET, node))
@@ -219,7 +198,7 @@ class Pass:
         found: dict[str, list[tuple[Change, ast.AST]]],
     ) -> None:
         text, root = written(func.value), root_of(func.value)
-        changed = written(_changed(func.value))
+        changed = written(changed_by(func.value))
         if changed in inner or (root in inner and root != "self"):
             return
         if func.attr in ("append", "extend"):
@@ -265,7 +244,7 @@ class Pass:
         ]
         if entries and isinstance(start, ast.List | ast.ListComp | ast.BinOp):
             raise Unsure(f"`{text}` is a list of sums")
-        if _is_open(start):
+        if is_open(start):
             raise Unsure(f"`{text}` gets its keys as it goes")
         is_none = isinstance(start, ast.Constant) and start.value is None
         (found.joins if is_none or kinds == {Change.JOIN} else found.sums).append(text)
@@ -279,7 +258,7 @@ class Pass:
         own = {id(n) for n in walk(first.value)} if isinstance(first, ast.Assign) else set()
         for statement in self.loop.body:
             for node in walk(statement):
-                if not _is_read(node, text) or (place_of(node) >= place_of(first) and id(node) not in own):
+                if not is_read(node, text) or (place_of(node) >= place_of(first) and id(node) not in own):
                     continue
                 return not any(isinstance(one, COMPREHENSIONS) for one in self.script.around(node))
         return False
@@ -298,7 +277,7 @@ class Pass:
             if not isinstance(node, ast.AugAssign) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
-                    for part, value in _targets(target, node.value):
+                    for part, value in bound_by(target, node.value):
                         if written(part) == text:
                             best = (node, value if value is not None else node.value)
             elif isinstance(node, ast.AugAssign) and written(node.target) == text:
@@ -364,131 +343,7 @@ class Pass:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
-        return cls is not None and _only_adds(self.script, cls, method) and _is_understood(self.script, cls)
-
-
-def _only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
-    """Whether a method adds to attributes, remembers what it was given, and computes averages of these: no more."""
-    found = next((one for one in script.methods(cls) if one.name == method), None)
-    if found is None:
-        return False
-    added = False
-    for node in walk(found):
-        if isinstance(node, ast.AugAssign):
-            added |= isinstance(node.op, ast.Add)
-            if not isinstance(node.op, ast.Add):
-                return False
-        elif isinstance(node, ast.Assign):
-            changed = {written(_changed(target)) for target in node.targets}
-            if any(text.startswith("self.") and reads(node.value, text) for text in changed):
-                return False  # self.total = f(self.total)
-        elif isinstance(node, ast.Call) and root_of(node.func) == "self":
-            if not (isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend")):
-                return False
-            added = True
-    return added
-
-
-def _is_understood(script: Script, cls: ast.ClassDef) -> bool:
-    """Whether `merge` knows what becomes of all that a class's methods change: no average that forgets, no table of places."""
-    methods = [one for one in script.methods(cls) if not one.name.startswith("__")]
-    nodes = [node for one in methods for node in walk(one)]
-    held = {written(n) for n in nodes if isinstance(n, ast.Attribute)}
-    meter = {"self.val", "self.avg"} if {"self.sum", "self.count"} <= held else set[str]()
-    for node in nodes:
-        for target, value in _assigned(node):
-            text = written(_changed(target))
-            if not text.startswith("self.") or text in meter:
-                continue
-            index = names_in(target.slice) if isinstance(target, ast.Subscript) else set[str]()
-            if reads(value, text) and _kind(target, value) is not Change.SUM:
-                return False
-            if isinstance(target, ast.Subscript) and names_in(value) - index - {"self"}:
-                return False
-        adds = not isinstance(node, ast.AugAssign) or isinstance(node.op, ast.Add | ast.Sub)
-        if isinstance(node, ast.AugAssign) and not adds and root_of(node.target) == "self":
-            return False
-    return True
-
-
-def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    return [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
-
-
-def is_empty(value: ast.expr) -> bool:
-    """Whether an expression is zero, or an empty container, or a container of such."""
-    text = ast.unparse(value)
-    if _EMPTY.fullmatch(text) or _EMPTY_CALL.match(text):
-        return True
-    if (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in _SAME_VALUE
-    ):
-        return is_empty(value.func.value)
-    if isinstance(value, ast.Dict):
-        return all(is_empty(one) for one in value.values)
-    if isinstance(value, ast.ListComp):
-        return is_empty(value.elt)
-    if isinstance(value, ast.DictComp):
-        return is_empty(value.value)
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List):
-        return all(is_empty(one) for one in value.left.elts)
-    return False
-
-
-def _is_open(value: ast.expr) -> bool:
-    """Whether a start is an empty plain dictionary: each process would fill in other keys."""
-    if isinstance(value, ast.Dict):
-        return not value.keys
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict"
-
-
-def _targets(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:
-    """The variables that an assignment binds, each with its value where that is written out."""
-    found: list[tuple[ast.expr, ast.expr | None]] = []
-    for part, given in pairs(target, value):
-        if isinstance(part, ast.Tuple | ast.List):
-            inner = (one.value if isinstance(one, ast.Starred) else one for one in part.elts)
-            found += [(one, None) for one in inner]
-        else:
-            found.append((part, given))
-    return found
-
-
-def _changed(target: ast.expr) -> ast.expr:
-    """The object that an assignment to `target` changes: d for d["k"]."""
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target
-
-
-def _is_read(node: ast.AST, text: str) -> bool:
-    return (
-        isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and written(node) == text
-    )
-
-
-def reads(node: ast.AST, text: str) -> bool:
-    """Whether code reads a variable, or an attribute."""
-    return any(_is_read(one, text) for one in walk(node))
-
-
-def _kind(target: ast.expr, value: ast.expr | None) -> Change:
-    """What an assignment of `value` to `target` is."""
-    text = written(_changed(target))
-    if isinstance(target, ast.Subscript):
-        return Change.OTHER
-    if value is None or not reads(value, text):
-        return Change.SET
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and written(value.left) == text:
-        return Change.SUM
-    branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-    if any(isinstance(one, ast.Call) and written(one.func) in JOINS for one in branches):
-        return Change.JOIN
-    return Change.CARRIED
+        return cls is not None and only_adds(self.script, cls, method) and is_understood(self.script, cls)
 
 
 def adds_over_processes(script: Script, call: ast.Call) -> bool:

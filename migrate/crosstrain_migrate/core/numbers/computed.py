@@ -10,9 +10,10 @@ import ast
 from itertools import takewhile
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
-from .accumulators import Change, Left, Pass, Unsure
+from .accumulators import Left, Pass, Unsure
+from .changes import Change
 
 _Changes = dict[str, list[tuple[Change, ast.AST]]]
 
@@ -57,7 +58,7 @@ def _compute(
             if name not in again:
                 _compute(found, changes, left, grows, name, again)
         else:
-            is_known = name not in changes and name not in _names(found.loop.target)
+            is_known = name not in changes and name not in texts_in(found.loop.target)
         if not is_known:
             raise Unsure(f"`{text}` is computed of what it adds up, and of a batch")
 
@@ -77,8 +78,4 @@ def _index(loop: ast.For) -> str:
 def _reads(made: list[tuple[Change, ast.AST]]) -> set[str]:
     """What the plain assignments among some changes read."""
     values = [node.value for kind, node in made if kind is Change.SET and isinstance(node, ast.Assign)]
-    return {name for value in values for name in _names(value)}
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+    return {name for value in values for name in texts_in(value)}

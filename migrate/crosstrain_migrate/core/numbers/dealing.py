@@ -27,7 +27,8 @@ from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_wor
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Left, Pass, Unsure, adds_over_processes, reads
+from .accumulators import Left, Pass, Unsure, adds_over_processes
+from .changes import reads
 from .computed import computed_again
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")

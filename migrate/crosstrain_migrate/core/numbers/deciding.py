@@ -22,6 +22,7 @@ from crosstrain_migrate.core.reading.script import (
     is_method,
     is_statement_call,
 )
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -31,6 +32,7 @@ from .made_alike import RULE, MadeAlike, compares
 
 _SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
 _SAVES |= {"load_state_dict"}
+ANEW = "all processes draw the same new weights"
 
 
 class Decisions:
@@ -54,6 +56,10 @@ class Decisions:
             atoms = sorted(self._alike.atoms(by), key=lambda one: binding(self.script, one) is None)
             for one in atoms:
                 self._alike.repair(one, node)
+        for node, by in decisions:
+            for call in self._redrawing(node) if not self._is_own(node, by) else ():
+                context = f"{self._alike.accelerator(call)}.common_draws()"
+                self.plan.add(e.Within(self.script.statement(call), RULE, ANEW, context=context))
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
             if self._is_own(node, by) and not self._skips_batch(node) and compares(by):
@@ -134,7 +140,7 @@ class Decisions:
 
     def _call_must_agree(self, call: ast.Call, depth: int) -> bool:
         """Whether a call saves, steps, communicates or changes the learning rate, itself or in a function of the project."""
-        if last_name(call.func) in _SAVES or is_method(call, "backward"):
+        if last_name(call.func) in _SAVES or is_method(call, "backward") or self._redraws(call):
             return True
         functions = self.script.functions(self.script.last(call.func))
         if any(one in self._drivers for one in functions):
@@ -145,6 +151,16 @@ class Decisions:
             for function in functions
             for node in self.script.within(function)
         )
+
+    def _redraws(self, call: ast.Call) -> bool:
+        """Whether a call draws the weights of a network anew: `net.apply(init_weights)`."""
+        return is_method(call, "apply") and any(self.script.functions(written(one)) for one in call.args)
+
+    def _redrawing(self, test: ast.AST) -> list[ast.Call]:
+        calls = [n for n in walk(test) if isinstance(n, ast.Call)]
+        functions = [f for call in calls for f in self.script.functions(self.script.last(call.func))]
+        calls += [call for one in functions for call in self.script.calls_in(one)]
+        return [one for one in calls if self._redraws(one)]
 
     def _frames_that_drive(self) -> set[Frame]:
         """The code that trains, and what calls it."""

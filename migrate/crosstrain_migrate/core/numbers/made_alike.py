@@ -27,6 +27,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
+from .leaving_out import may_be_missing
 from .means import PASSED_ON, has_no_mean, holds_other, is_number, is_of_another, is_rows, number_in, tests_in
 
 RULE = "CT605"
@@ -312,6 +313,9 @@ class MadeAlike:
                 else None
             )
             if test is not None and below is not test and (self.differing.level(test) or asks_rank(test)):
+                return False
+            is_of_step = below is not test and not self._steps.isdisjoint(self.script.loops_around(one))
+            if test is not None and is_of_step and may_be_missing(self.differing, test):
                 return False
             below = one
         return True

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations
@@ -141,11 +141,7 @@ class Merging:
         for store in self.script.stores(one.frame, text) if text else ():
             statement: ast.AST = self.script.statement(store)
             value = getattr(statement, "value", None)
-            if (
-                value is None
-                or place_of(statement) >= place_of(one.loop)
-                or text not in {written(n) for n in walk(value) if isinstance(n, ast.Name | ast.Attribute)}
-            ):
+            if value is None or place_of(statement) >= place_of(one.loop) or text not in texts_in(value):
                 continue
             while statement not in suite:  # `if is_main: loader = tqdm(loader)`
                 above = self.script.parent(statement)
@@ -181,10 +177,10 @@ class Merging:
 
     def _may_bind(self, one: Dealt) -> bool:
         """Whether the loader's variable can hold the dealt one: it is the frame's own, and no other loop reads it."""
-        if not isinstance(one.source, ast.Name) or (one.phase and not self._is_own(one.frame, one.source.id)):
+        if not isinstance(one.source, ast.Name):
             return False
         name = one.source.id
-        if not self._is_own(one.frame, name) or (
+        if not self.script.binds(one.frame, name) or (
             isinstance(one.frame, ast.Module) and self._read_in_functions(one.frame, name)
         ):
             return False
@@ -199,9 +195,6 @@ class Merging:
             if not is_length and not is_bar and not isinstance(parent, ast.Attribute | ast.Compare):
                 return False
         return True
-
-    def _is_own(self, frame: Frame, name: str) -> bool:
-        return self.script.binds(frame, name)
 
     def _read_in_functions(self, module: ast.Module, name: str) -> bool:
         others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]

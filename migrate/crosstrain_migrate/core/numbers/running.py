@@ -22,7 +22,8 @@ from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import CLOCK, METERS, Change, Pass
+from .accumulators import CLOCK, METERS, Pass
+from .changes import Change
 from .shown import shown_behind
 from .training_numbers import LOCAL, REDUCE, RULE, without_tail
 

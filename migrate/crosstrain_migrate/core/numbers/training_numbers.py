@@ -21,7 +21,8 @@ from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Change, Pass
+from .accumulators import Pass
+from .changes import Change
 from .means import is_object
 from .returned import returns_loss
 from .whole_counts import WholeCounts, plan_bars

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.data import BARS, Data
 from crosstrain_migrate.core.reading.ranges import is_range, item_of
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
@@ -32,11 +32,7 @@ class WholeCounts:
         body = [node for statement in loop.body for node in walk(statement)]
         self._is_range = is_range(data.node)
         own = names_in(loop.target) - ({item_of(loop)} if self._is_range else set())
-        self.changed = own | {
-            written(n)
-            for n in body
-            if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-        }
+        self.changed = own | set(map(written, stores_in(*loop.body)))
         self._breaks = [n for n in body if isinstance(n, ast.Break)]
         self._is_cut = any(isinstance(n, ast.Call) and last_name(n.func) == "islice" for n in walk(loop.iter))
 

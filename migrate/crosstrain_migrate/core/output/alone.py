@@ -79,7 +79,9 @@ class _Run:
         """Whether no other process is needed for it, and none needs it."""
         if any(isinstance(node, _OTHERS) for node in self.nodes) or any(map(draws, self.calls)):
             return False
-        if any(is_method(one, "backward", "step") or self.files.is_collective(one) for one in self.calls):
+        if any(
+            is_method(one, "backward", "step") or self.files.meetings.is_collective(one) for one in self.calls
+        ):
             return False
         modes = {one.func.attr for one in self.calls if is_method(one, "train", "eval")}
         if len(modes) == 1 or not any(

@@ -10,6 +10,7 @@ import ast
 import sys
 
 from crosstrain_migrate.core import accelerate
+from crosstrain_migrate.core.output.null_device import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
@@ -19,7 +20,8 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import OWN, Audience
-from .helpers import Helpers, draws, is_collective
+from .helpers import Helpers, draws
+from .meetings import Meetings
 from .paths import Paths
 from .stamps import Stamps
 
@@ -49,7 +51,7 @@ class Files:
         self._drawing: list[ast.stmt] = []  # those of them in which random numbers are drawn
         self._given: dict[ast.Call, set[str]] = {}  # how the paths are written that a call may be given
         self._readers: dict[tuple[ast.Call, int], bool] = {}  # whether it reads a file, by depth
-        self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that it may run
+        self.meetings = Meetings(plan, self.helpers, self._ended)
 
     def run(self) -> None:
         self._calls_of_helpers()
@@ -151,20 +153,14 @@ class Files:
         nodes = walk(statement)
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         if (
-            self._meet_at(nodes)
-            or any(map(self.is_collective, calls))
+            self.meetings.are_at(nodes)
+            or any(map(self.meetings.is_collective, calls))
             or self.helpers.effects.is_needed(statement)
         ):
             return True
         passes = [data.loop for data in self.accelerators.roles.data]
         in_pass = any(loop in passes for loop in self.script.loops_around(statement))
         return not in_pass and any(draws(call) for call in calls)  # in a pass each draws for itself
-
-    def _meet_at(self, nodes: list[ast.AST]) -> bool:
-        """Whether an edit has put there what every process must come to."""
-        places = set(map(id, nodes))
-        edited = [edit.node for edit in self.plan.edits if is_collective(edit)]
-        return any(id(node) in places for node in (*edited, *self._ended))
 
     def leave(self, node: ast.AST) -> None:
         """Says that a file stays every process's."""
@@ -406,7 +402,7 @@ class Files:
         if any(self._read_later(node, written(n)) for n in stores):
             return False
         if any(
-            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
+            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.meetings.is_collective(n))
             for n in inside
         ):
             return False
@@ -418,34 +414,6 @@ class Files:
         reads = self.script.reads(self.script.frame(node), text)
         is_attribute = "." in text
         return is_attribute or any(read.lineno > (node.end_lineno or 0) for read in reads)
-
-    def is_collective(self, call: ast.Call) -> bool:
-        """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
-        if self._meet_at([call, call.func]):
-            return True
-        run = self._run_by(call)
-        met = self.helpers.met_in() if run else set()
-        return any(self._communicates(function, set(), met) for function in run)
-
-    def _run_by(self, call: ast.Call) -> list[Function]:
-        """The functions of the project that a call may run: those of that name, or the constructors of the class."""
-        if call not in self._runs:
-            name = self.script.last(call.func)
-            cls = self.script.class_made(call)
-            named = [] if name == "__init__" else self.script.functions(name)
-            inits = (m for m in (self.script.all_methods(cls) if cls else ()) if m.name == "__init__")
-            self._runs[call] = [*named, *inits]
-        return self._runs[call]
-
-    def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:
-        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
-        if function in seen:
-            return False
-        seen.add(function)
-        if function in met:
-            return True
-        called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
-        return any(self._communicates(one, seen, met) for one in called)
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""
@@ -475,20 +443,3 @@ class Files:
 def _closes(statement: ast.stmt) -> bool:
     """Whether a statement does nothing but close or flush a file."""
     return isinstance(statement, ast.Expr) and is_method(statement.value, "close", "flush")
-
-
-def null_device(
-    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
-) -> None:
-    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
-    `path` is asked to open itself."""
-    module = plan.script.module(path)
-    given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
-    other = f"{made}(os.devnull)" if made else "os.devnull"
-    code = f"{given} if {state}.is_main_process else {other}"
-    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
-    names = {
-        a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
-    }
-    if "os" not in {name.split(".")[0] for name in names}:
-        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))

@@ -10,9 +10,9 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
-from . import writers
+from . import commands, writers
 from .audience import Audience
 from .files import GROUP as FILES
 from .files import Files
@@ -77,7 +77,7 @@ class Folders:
         suite = self.script.suite_of(top)
         for statement in suite[suite.index(top) + 1 :]:
             calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            makes = (writers.makes_by_command, writers.makes_folder)
+            makes = (commands.makes_by_command, writers.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
                     code = f"{self.files.state(loop)}.wait_for_everyone()"
@@ -103,10 +103,7 @@ class Folders:
 
     def _is_closed(self, block: ast.AST) -> bool:
         """Whether nothing behind a block, on no process, goes by what happens in it."""
-        nodes = walk(block)
-        stored = [
-            n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
+        nodes, stored = walk(block), stores_in(block)
         reads = (read for one in stored for read in self.script.reads(self.script.frame(block), written(one)))
         leaves = (ast.Return, ast.Break, ast.Continue, ast.Raise)
         return (
@@ -156,7 +153,7 @@ class Folders:
         if re_raises:
             return  # `except OSError as error: if error.errno != EEXIST: raise`
         if not self._is_closed(deciding) or any(
-            isinstance(n, ast.Call) and self.files.is_collective(n) for n in nodes
+            isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)

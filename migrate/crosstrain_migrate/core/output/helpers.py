@@ -19,7 +19,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 from .effects import Effects
 
 _DRAWS = re.compile(
@@ -81,7 +81,7 @@ class Helpers:
     def _is_write(self, call: ast.Call) -> bool:
         kinds = (
             writers.writes_file,
-            writers.runs_command,
+            commands.runs_command,
             writers.shows,
             writers.saves_weights,
             writers.opens_to_write,

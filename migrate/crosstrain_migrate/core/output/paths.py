@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
 _DEPTH = 2  # how far what calls give is followed
@@ -25,7 +25,7 @@ class Paths:
 
     def of_write(self, call: ast.Call) -> set[str]:
         """How the paths are written that a call writes to."""
-        if writers.is_command(self.script, call):
+        if commands.is_command(self.script, call):
             told = [
                 n
                 for a in call.args

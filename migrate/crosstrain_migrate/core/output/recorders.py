@@ -12,10 +12,11 @@ from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .audience import ONE, Audience
-from .files import FILE, Files, null_device
+from .files import FILE, Files
+from .null_device import null_device
 
 PRINT = "CT401"
 _LOG_FILES = frozenset(
@@ -131,7 +132,7 @@ class Recorders:
         """Whether `disable=not verbose` says the same on all processes: nothing in it knows a rank."""
         if not isinstance(given, ast.Name | ast.Attribute | ast.UnaryOp | ast.Subscript):
             return False
-        texts = {written(n) for n in walk(given) if isinstance(n, ast.Name | ast.Attribute)}
+        texts = texts_in(given)
         frames = (self.script.frame(given), self.script.module(given))
         values = [value for frame in frames for text in texts for value in self.script.values(frame, text)]
         return not any(asks_rank(one) for one in (given, *values))

@@ -6,8 +6,9 @@ import ast
 import re
 from typing import TypeGuard
 
+from crosstrain_migrate.core.output.commands import _HARMLESS_COMMAND, command_of, is_command
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
-from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .unread import written_elsewhere
@@ -62,36 +63,6 @@ _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
-_COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
-# A folder may be made by all; what is installed, all need.
-_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
-_FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
-FETCHES = (
-    *(
-        "urllib.request.urlretrieve",
-        "urllib.urlretrieve",
-        "urlretrieve",
-        "download_url_to_file",
-        "wget.download",
-    ),
-    *(
-        "gdown.download",
-        "download_url",
-        "download_from_url",
-        "download_and_extract_archive",
-        "shutil.unpack_archive",
-        "nltk.download",
-    ),
-    "gdown.download_file_from_google_drive",
-)
-# Libraries whose data sets are fetched, or made from raw files, when they are constructed, or split by a method of their class.
-_SELF_FETCHING = re.compile(
-    r"^(torch_geometric\.datasets|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
-    r"|^torchtext(\.(legacy|experimental))?\.(datasets|vocab)(\.\w+)*\.([A-Z]\w*|pretrained_aliases)"
-    r"(\.(splits|iters|download))?$"
-    r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
-    r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
-)
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
@@ -222,7 +193,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
     if name in FUNCTIONS or moves_itself(script, call) or written_elsewhere(script, call) is not None:
         return not writes_memory(script, call)
     if is_command(script, call):
-        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(_command(*call.args[:1]))
+        return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(command_of(*call.args[:1]))
     if _of_project(script, call) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or name.startswith("mlflow.log"):
@@ -271,16 +242,6 @@ def writes_memory(script: Script, call: ast.Call) -> bool:
     return bool(made) and all(isinstance(one, ast.Call) and last_name(one.func) in _IN_MEMORY for one in made)
 
 
-def runs_command(script: Script, call: ast.Call) -> bool:
-    """Whether a call starts a program that may write: `process = Popen(command.split())`, where the text is known."""
-    if script.dotted(call.func) not in _COMMANDS | {"subprocess.Popen"}:
-        return False
-    named = [n.id for given in call.args[:1] for n in walk(given) if isinstance(n, ast.Name)]
-    made = [value for name in named for value in script.values(script.frame(call), name)]
-    text = _command(*call.args[:1], *made)
-    return bool(text) and not _HARMLESS_COMMAND.match(text) and not _FETCHES_FILES.search(text)
-
-
 def shows(script: Script, call: ast.Call) -> bool:
     """Whether a call opens a window, or prints otherwise than by `print`."""
     return script.dotted(call.func) in SHOWS or speaks(script, call)
@@ -307,12 +268,6 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
     return is_method and not _of_project(script, call)
 
 
-def makes_by_command(script: Script, call: ast.Call) -> bool:
-    """`subprocess.Popen("mkdir -p %s" % path, shell=True)`"""
-    named = script.dotted(call.func) in (*_COMMANDS, "subprocess.Popen")
-    return named and _command(*call.args[:1]).split()[:1] == ["mkdir"]
-
-
 def path_of_folder(call: ast.Call) -> ast.expr | None:
     """The folder that a call makes: `os.makedirs(path)`, `path.mkdir()`."""
     if isinstance(call.func, ast.Attribute) and written(call.func.value) != "os":
@@ -324,68 +279,6 @@ def decides_by_folder(call: ast.Call) -> ast.expr | None:
     """The option by which a script allows a folder to exist already, unless it is a constant."""
     given = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
     return None if isinstance(given, ast.Constant) else given
-
-
-def fetches(script: Script, call: ast.Call) -> bool:
-    """Whether a call brings a file, or unpacks one, without asking whether it is there."""
-    name, last = script.dotted(call.func), last_name(call.func)
-    if is_command(script, call):
-        return _FETCHES_FILES.search(_command(*call.args[:1])) is not None
-    if script.functions(last):
-        return False
-    return name.endswith(FETCHES) or last == "extractall"
-
-
-def fetches_itself(script: Script, call: ast.Call) -> bool:
-    """A data set that looks for its files and fetches them: `MNIST(root, download=True)`."""
-    value = next((k.value for k in call.keywords if k.arg == "download"), None)
-    if value is None:
-        options = [k.value for k in call.keywords if k.arg is None and script.class_made(call) is None]
-        if any(_asks_to_fetch(script, one) for one in options):
-            return True
-        named = (
-            call.func.value if isinstance(call.func, ast.Subscript) else call.func
-        )  # DATASETS["AG_NEWS"](...)
-        return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
-    return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
-
-
-def _asks_to_fetch(script: Script, options: ast.expr) -> bool:
-    """Whether `**options`, or `**TABLE[name]`, may say `download=True`, as the table is written down."""
-    while isinstance(options, ast.Subscript):
-        options = options.value
-    home = script.frame(options)
-    values = [
-        *script.values(home, written(options)),
-        *script.values(script.module(options), written(options)),
-    ]
-    nodes = [node for value in (options, *values) for node in walk(value)]
-    given = [pair for n in nodes if isinstance(n, ast.Dict) for pair in zip(n.keys, n.values, strict=True)]
-    pairs = [(getattr(key, "value", None), value) for key, value in given]
-    pairs += [(n.arg, n.value) for n in nodes if isinstance(n, ast.keyword)]
-    return any(key == "download" and isinstance(v, ast.Constant) and v.value is True for key, v in pairs)
-
-
-def _fetches_vectors(call: ast.Call) -> bool:
-    """`field.build_vocab(rows, vectors="glove.6B.100d")`."""
-    given = (
-        [k.value for k in call.keywords if k.arg == "vectors"]
-        if last_name(call.func) == "build_vocab"
-        else []
-    )
-    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in given)
-
-
-def is_off(script: Script, node: ast.AST, value: ast.expr) -> bool:
-    """Whether `download=download` passes on a parameter of the function around it that is false, and that no caller gives."""
-    frame = script.frame(node)
-    if isinstance(frame, ast.Module) or not isinstance(value, ast.Name):
-        return False
-    default = defaults_by_name(frame.args).get(value.id)
-    is_false = isinstance(default, ast.Constant) and not default.value
-    callers = script.callers(frame)
-    may_give = any(keyword.arg is None for call in callers for keyword in call.keywords)  # f(**options)
-    return is_false and not may_give and all(script.argument_for(c, frame, value.id) is None for c in callers)
 
 
 def asks_for_files(test: ast.AST) -> bool:
@@ -426,14 +319,3 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if index is None or index >= len(call.args):
         return None
     return opened_path(script, call.args[index]) or call.args[index]
-
-
-def is_command(script: Script, call: ast.Call) -> bool:
-    """Whether a call runs another program, which may write any file that it is told of."""
-    return script.dotted(call.func) in _COMMANDS
-
-
-def _command(*made: ast.expr) -> str:
-    """The text of a command, as far as it is written out."""
-    parts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant)]
-    return " ".join(n.value for n in sorted(parts, key=place_of) if isinstance(n.value, str))

@@ -8,46 +8,24 @@ first statement that does anything. Another function that needs one makes its ow
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.reached import calls_plain
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
-from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    root_of,
-)
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .first import needs_accelerator
+from .settings import only_sets
 from .waiting import given_timeout
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
 _DEPTH = 4  # how many calls are followed
-# Calls before which nothing has to be: settings, options, seeds, questions.
-_SETTINGS = re.compile(
-    r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
-    r"|torch\.(manual_seed|backends|cuda\.manual_seed)"
-    r"|(np|numpy)\.random\.seed|random\.seed|logging\.)"
-)
-_OPTIONS = words(
-    "ArgumentParser OptionParser add_argument add_option add_argument_group add_parser add_subparsers"
-    " add_mutually_exclusive_group set_defaults parse_args parse_known_args"
-)
-_QUESTIONS = words(
-    "int float str bool len vars dict list tuple set range isinstance getattr hasattr format join"
-    " split strip lower get sorted min max"
-)
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -356,43 +334,16 @@ class Accelerators:
         return body[body.index(above[named[0]]) + 1]
 
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
-        """The first statement that does something: no import, definition, constant, option, setting or seed."""
+        """The first statement that does something."""
         acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
         past = max((n for n, s in acts if s in self._choose_visible or self._calls_choice(s)), default=-1)
         for statement in body[past + 1 :]:
-            if isinstance(
-                statement, (ast.Import | ast.ImportFrom | ast.ClassDef | ast.Pass | ast.Global, FUNCTIONS)
-            ):
-                continue
             if is_main_test(statement):
                 assert isinstance(statement, ast.If)
                 return self._acting(statement.body) or statement.body[0]
-            if isinstance(statement, ast.Try) and all(
-                isinstance(s, ast.Import | ast.ImportFrom) for s in statement.body
-            ):
-                continue
-            if isinstance(statement, ast.If) and not any(isinstance(n, ast.Call) for n in walk(statement)):
-                continue
-            calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            if self._sets_an_option(statement):  # args.cuda = not args.no_cuda and torch.cuda.is_available()
-                calls = [n for n in calls if last_name(n.func) not in ("is_available", "device_count")]
-            if all(self._only_sets(call) for call in calls):
-                continue
-            return statement
+            if not only_sets(self.script, statement):
+                return statement
         return None
-
-    def _sets_an_option(self, statement: ast.stmt) -> bool:
-        """Whether a statement sets an attribute of what parsing has given."""
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Attribute):
-            return False
-        values = self.script.values(self.script.frame(statement), root_of(statement.targets[0]))
-        return any(isinstance(v, ast.Call) and last_name(v.func) in _OPTIONS for v in values)
-
-    def _only_sets(self, call: ast.Call) -> bool:
-        """Whether a call asks, sets or reads options, and nothing has to be done before."""
-        return last_name(call.func) in _OPTIONS | _QUESTIONS or bool(
-            _SETTINGS.match(self.script.dotted(call.func))
-        )
 
     # -- functions that must not make one ----------------------------------------------------------------------
 

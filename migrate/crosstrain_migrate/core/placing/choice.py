@@ -28,7 +28,7 @@ from .asked import asked_device, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import is_given_back, is_known_above, known_at, set_by_calls
+from .known import Place, is_given_back, is_known_above, known_at, set_by_calls
 from .on_the_way import frames_to_training
 from .sides import (
     asks_availability,
@@ -369,7 +369,7 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     return Choice(code, frame, statement)
 
 
-def _set_at(script: Script, frame: Frame, asked: ast.expr) -> list[ast.AST]:
+def _set_at(script: Script, frame: Frame, asked: ast.expr) -> list[Place]:
     """Where a frame sets what an expression asks, itself or in functions that it calls."""
     texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
     return [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]

@@ -184,7 +184,10 @@ class Devices:
                 self._place(call)
                 self._lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
-            if not self._is_asked_of_cuda(call):
+            if self._is_mapped and self._is_number(call):
+                code = f"{self.plan.state(call)}.local_process_index"
+                self.plan.replace(call, RULE, "each process has a number of its own", code)
+            elif not self._is_asked_of_cuda(call):
                 self._place(call)
         elif name == "torch.cuda.device" and self._is_block(call):
             own = self.device(call)
@@ -216,6 +219,13 @@ class Devices:
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self._place(keyword.value)
+
+    def _is_number(self, call: ast.Call) -> bool:
+        """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place."""
+        bound, frame = self.script.statement(call), self.script.frame(call)
+        names = [one for one in names_in(bound) if call in self.script.values(frame, one)]
+        given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]
+        return bool(given) and not any(isinstance(one, ast.Call | ast.keyword) for one in given)
 
     def _is_compared(self, call: ast.Call) -> bool:
         """Whether a device is asked whether it is a GPU, `device == torch.device("cuda")`: that of a process has a number."""
@@ -395,6 +405,8 @@ class Devices:
         if self._follows_a_tensor(node):
             return
         parent = self.script.parent(node)
+        if isinstance(parent, ast.IfExp) and "cpu" not in self._sides(parent):
+            parent = self.script.parent(parent)  # `"cuda:%d" % gpus[0] if gpus else 0`
         if isinstance(parent, ast.Call):
             if (
                 isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")

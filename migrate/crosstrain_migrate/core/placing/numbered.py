@@ -126,7 +126,9 @@ def _names_of_list(script: Script, node: ast.expr, depth: int = 4) -> set[str]:
 
 def _is_device(script: Script, node: ast.expr) -> bool:
     frame, text = origin(script, script.frame(node), written(node), through_names=True)
-    return any(side_of(script, value) for value in script.values(frame, text))
+    frames = script.frames if "." in text else [frame]  # `opt.device = torch.device(...)`, wherever it is set
+    values = (value for one in frames for value in script.values(one, text))
+    return any(side_of(script, value) for value in values)
 
 
 def _is_of_file(script: Script, node: ast.AST) -> bool:

@@ -185,7 +185,7 @@ def side_of(script: Script, node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "cpu" if node.value == "cpu" else "gpu" if _GPU.match(node.value) else ""
     if isinstance(node, ast.IfExp):
-        return side_of(script, node.orelse)
+        return side_of(script, node.orelse) or side_of(script, node.body)
     return ""
 
 

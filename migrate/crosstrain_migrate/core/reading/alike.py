@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .script import Loop, Script
 
@@ -22,12 +22,7 @@ _OF_TEXTS = {"lower", "upper", "strip", "startswith", "endswith"}
 def what_may_differ(script: Script, loop: Loop, turns: Collection[str] = ()) -> set[str]:
     """The variables and attributes that a loop binds and that may differ by process: all but its counters, `turns` among
     them, and what is computed from these in every batch."""
-    stored = {
-        written(n)
-        for n in walk(loop)
-        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-    }
-    own = stored - counters_of(loop, script) - {*turns}
+    own = set(map(written, stores_in(loop))) - counters_of(loop, script) - {*turns}
     bindings = _bindings(loop)
     while True:
         alike = {

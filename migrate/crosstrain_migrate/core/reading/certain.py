@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
-from .script import Frame, Script, is_function_frame, names_in, root_of
+from .script import Frame, Script, is_function_frame, is_method, names_in, root_of
 
 _DEPTH = 6  # how many names and calls are followed
 _NUMBERS = {"linspace", "logspace", "geomspace", "product", "permutations", "combinations", "repeat", "count"}
@@ -44,9 +44,15 @@ class Certain:
         if any(self._makes_loader(value) for value in origins):
             return False
         items = names_in(loop.target) - counters_of(loop, self.script)
-        if any(_is_asked(inner, items) for inner in walk(loop)):
+        if any(_is_asked(inner, items) or self._trains_itself(inner, items) for inner in walk(loop)):
             return True
         return bool(origins) and all(self._holds_none(value) for value in origins)
+
+    def _trains_itself(self, node: ast.AST, items: set[str]) -> bool:
+        """Whether a method of an item steps an optimizer of its own: `agent.learn(reward)`."""
+        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items - {"self"}
+        calls = [c for f in self._called(node) for c in self.script.calls_in(f)] if is_asked else []
+        return any(is_method(one, "step") and root_of(one.func) == "self" for one in calls)
 
     def is_generated(self, frame: Frame, node: ast.expr) -> bool:
         """Whether an expression can stand for nothing but what generator functions of the project make."""
@@ -85,7 +91,7 @@ class Certain:
         for one in named or [value]:
             yield from self._origins(frame, one, depth)
 
-    def _called(self, node: ast.expr) -> list[Function]:
+    def _called(self, node: ast.AST) -> list[Function]:
         return self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
 
     def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:

@@ -86,7 +86,7 @@ class TrainingData:
                 return self._take(frame, loop, found)
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
                 continue
-            if likely is None and (self._begins_trainings(frame, loop) or self._is_of_learners(node, loop)):
+            if likely is None and self._begins_trainings(frame, loop):
                 continue
             if found and likely is None and not is_training:
                 likely = (loop, found)
@@ -137,15 +137,6 @@ class TrainingData:
             loop in self.script.loops_around(call) and bound & {written(n) for n in walk(call) if n in nodes}
             for call in self._optimizers_made(frame)
         )
-
-    def _is_of_learners(self, node: ast.AST, loop: Loop) -> bool:
-        """Whether a loop goes over what trains itself: `for agent in agents: agent.update(reward)`."""
-        if not isinstance(node, ast.Call) or not isinstance(loop, ast.For):
-            return False
-        functions = self.script.functions(self.script.last(node.func))
-        steps = [c for one in functions for c in self.script.calls_in(one) if is_method(c, "step")]
-        is_item = root_of(node.func) in names_in(loop.target)
-        return is_item and any(root_of(one.func) == "self" for one in steps)
 
     def _optimizers_made(self, frame: Frame) -> list[ast.Call]:
         """Those of PyTorch, and what is made of parameters and stepped there: `optimizer = Searching(net.parameters())`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
 
 from .roles import Roles
 from .script import Frame, Script, is_function_frame, is_method, is_statement_call, names_in
@@ -57,8 +57,7 @@ def _calls_of_step(script: Script, node: ast.AST, frame: Frame, depth: int) -> l
 
 def _bound_by(script: Script, call: ast.Call) -> set[str]:
     """The variables and attributes that the statement of a call binds."""
-    names = [n for n in walk(script.statement(call)) if isinstance(n, ast.Name | ast.Attribute)]
-    return {written(n) for n in names if isinstance(n.ctx, ast.Store)}
+    return set(map(written, stores_in(script.statement(call))))
 
 
 def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Iterator[ast.Call]:
@@ -78,16 +77,12 @@ def _moves_on(script: Script, function: Frame) -> bool:
     """Whether a function returns its object's data from a place that it moves on itself: `self.rows[at]`, `self.at = at + 1`."""
     nodes = script.within(function)
     items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
-    read = {text for one in items for text in _texts(one.slice)}
+    read = {text for one in items for text in texts_in(one.slice)}
     for one in nodes:  # `start, rows = self.at, self.rows`
-        if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in _texts(t)}:
-            read |= _texts(one.value)
+        if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in texts_in(t)}:
+            read |= texts_in(one.value)
     moved = {written(n) for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     return bool(read & moved) and any(isinstance(n, ast.Return) and n.value for n in nodes)
-
-
-def _texts(node: ast.AST) -> set[str]:
-    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _draws_order(script: Script, function: Frame) -> bool:

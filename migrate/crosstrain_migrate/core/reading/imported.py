@@ -57,31 +57,30 @@ def imports_of(
     nodes: Iterable[ast.AST],
     module_of: Callable[[ast.AST], ast.Module],
     links: Links,
-) -> dict[ast.Module, dict[str, str]]:
-    """What each file's names import, written out: `F` of `import torch.nn.functional as F`."""
-    found: dict[ast.Module, dict[str, str]] = {module: {} for module in modules}
+) -> dict[ast.Module, dict[str, list[str]]]:
+    """What each file's names import, written out, in each branch: `F` of `import torch.nn.functional as F`."""
+    found: dict[ast.Module, dict[str, list[str]]] = {module: {} for module in modules}
     for node in nodes:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = found[module_of(node)]
         if isinstance(node, ast.Import):
-            found[module_of(node)] |= {
-                alias.asname or alias.name.split(".")[0]: alias.name
-                if alias.asname
-                else alias.name.split(".")[0]
-                for alias in node.names
-            }
-        elif isinstance(node, ast.ImportFrom):
-            prefix = f"{node.module}." if node.module and not node.level else ""
-            # `from utils import *` may bring what that file has imported: `torch` is torch.
-            passed_on = _passed_on(node, module_of(node), links, found)
-            found[module_of(node)] |= {
-                alias.asname or alias.name: passed_on.get(alias.name, prefix + alias.name)
-                for alias in node.names
-            }
+            for alias in node.names:
+                first = alias.name.split(".")[0]
+                names.setdefault(alias.asname or first, []).append(alias.name if alias.asname else first)
+            continue
+        prefix = f"{node.module}." if node.module and not node.level else ""
+        # `from utils import *` may bring what that file has imported: `torch` is torch.
+        passed_on = _passed_on(node, module_of(node), links, found)
+        for alias in node.names:
+            given = passed_on.get(alias.name, [prefix + alias.name])
+            names.setdefault(alias.asname or alias.name, []).extend(given)
     return found
 
 
 def _passed_on(
-    node: ast.ImportFrom, module: ast.Module, links: Links, found: dict[ast.Module, dict[str, str]]
-) -> dict[str, str]:
+    node: ast.ImportFrom, module: ast.Module, links: Links, found: dict[ast.Module, dict[str, list[str]]]
+) -> dict[str, list[str]]:
     """What the file of the project that an import statement names has imported itself."""
     if not isinstance(module, Region):
         return {}

@@ -312,7 +312,7 @@ class Iterators:
 
 
 def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:
-    """What a class goes over with `iter`: not `self.loader` beside the `loader` that it is bound to."""
+    """What a class goes over with `iter`: not `self.loader` beside the `loader` that it is bound to, nor itself."""
     assigns = [node for node in walk(cls) if isinstance(node, ast.Assign)]
     kept = [one.value for one in assigns]  # `self.batches = enumerate(loader)`
     calls = [node for node in walk(cls) if isinstance(node, ast.Call) and node.args]
@@ -320,7 +320,7 @@ def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:
     found = [c.args[0] for c, names in over if isinstance(c.func, ast.Name) and c.func.id in words(names)]
     bound_to = {written(target): written(one.value) for one in assigns for target in one.targets}
     names = {written(one) for one in found}
-    return [one for one in found if bound_to.get(written(one)) not in names]
+    return [one for one in found if written(one) != "self" and bound_to.get(written(one)) not in names]
 
 
 def _mentions(node: ast.expr, text: str) -> bool:

@@ -268,8 +268,9 @@ def held_by_file(script: Definitions, asked: ast.Attribute) -> list[Function | a
     module = script.module(asked)
     if not isinstance(module, Region) or not script.is_imported(asked.value):
         return []
-    source = script.links.region(script.links.find(module, 0, script.dotted(asked.value)))
-    return _held_by(script, source, asked.attr, 0) if source is not None else []
+    named = (script.links.find(module, 0, one) for one in script.may_name(asked.value))
+    sources = (one for one in map(script.links.region, named) if one is not None)
+    return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
 
 
 def _held_by(script: Definitions, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

@@ -410,14 +410,19 @@ class Script:
         if found is None:
             text = _plain(node)
             head, dot, rest = text.partition(".")
-            found = self._imports[self.module(node)].get(head, head) + dot + rest if text else ""
+            found = self._imports[self.module(node)].get(head, [head])[-1] + dot + rest if text else ""
             self._dotted[node] = found
         return found
+
+    def may_name(self, node: ast.AST) -> list[str]:
+        """What `dotted` is of each import of its first name: branches may import one name from several files."""
+        head, dot, rest = _plain(node).partition(".")
+        return [one + dot + rest for one in dict.fromkeys(self._imports[self.module(node)].get(head, [head]))]
 
     def name_of(self, module: str, node: ast.AST) -> str:
         """The name by which the file of a node knows a module, or the module's own."""
         names = self._imports[self.module(node)]
-        return module if module in names else next((n for n, of in names.items() if of == module), module)
+        return module if module in names else next((n for n, of in names.items() if of[-1] == module), module)
 
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
@@ -440,7 +445,7 @@ class Script:
         return made_steps(self)
 
     @cached_property
-    def _imports(self) -> dict[ast.Module, dict[str, str]]:
+    def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
         return imports_of(self.modules, self.table.parents, self.module, self.links)
 
 

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .observed import Seen
 
@@ -210,7 +210,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
             return OTHER
         values = [v for v in _made(script, frame, written(node)) if not isinstance(v, ast.Constant)]
         values += _added(script, frame, written(node))
-        if any(isinstance(one, ast.BinOp) and written(node) in _names(one) for one in values):
+        if any(isinstance(one, ast.BinOp) and written(node) in texts_in(one) for one in values):
             return OTHER  # `loss = loss + more`
         parts = _unpacked(script, frame, written(node))
         terms = [_terms(script, frame, value, depth + 1) for value in values]
@@ -237,17 +237,13 @@ def _added(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     return [one.value for one in nodes if written(one.target) == name]
 
 
-def _names(node: ast.expr) -> set[str]:
-    return {written(one) for one in walk(node) if isinstance(one, ast.Name | ast.Attribute)}
-
-
 def _is_elementwise(script: Script, frame: Frame, node: ast.expr, depth: int) -> bool:
     """Whether an expression is arithmetic on what a function is given, element by element: `x * torch.log(p)`."""
     if depth > _FAR:
         return False
     if isinstance(node, ast.Name):
         values = script.values(frame, node.id)
-        is_own = any(node.id in _names(one) for one in values)
+        is_own = any(node.id in texts_in(one) for one in values)
         return (
             bool(values)
             and not is_own

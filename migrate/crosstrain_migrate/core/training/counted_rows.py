@@ -13,7 +13,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 RULE = "CT201"
 REASON = "a step takes a batch on every process"
@@ -38,10 +38,7 @@ def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
 
 
 def _changes(loop: Loop, size: ast.expr) -> bool:
-    stored = (
-        n for n in walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-    )
-    return any(written(one) == written(size) for one in stored)
+    return written(size) in map(written, stores_in(loop))
 
 
 def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
 from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 
 def ends_by_steps(script: Script, loop: Loop) -> bool:
@@ -86,11 +86,7 @@ def _counters(outer: Loop, loop: Loop) -> set[str]:
     """The variables to which each batch adds one, and that nothing else changes while the training lasts."""
     adds = [n for n in walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)]
     ones = [written(n.target) for n in adds if isinstance(n.value, ast.Constant) and n.value.value == 1]
-    stores = [
-        written(n)
-        for n in walk(outer)
-        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-    ]
+    stores = list(map(written, stores_in(outer)))
     return {text for text in ones if stores.count(text) == 1}
 
 

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 RULE = "CT602"
 REMEDY = 'take its mean where it is made: `accelerator.reduce(x, "mean")`'
@@ -36,18 +36,13 @@ def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:
     ways = _on_the_way(assigned, backward.call)
     found: list[tuple[str, ast.stmt]] = []
     for one in assigned:
-        for text in _bound(one) if _has_no_gradient(one) and _names(one.value) & made - _bound(one) else ():
+        for text in _bound(one) if _has_no_gradient(one) and texts_in(one.value) & made - _bound(one) else ():
             named = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and written(n) == text]
             first = min([place_of(one), *(place_of(n) for n in named if isinstance(n.ctx, ast.Store))])
             reads = [n for n in named if place_of(n) < first and not ways.isdisjoint(script.around(n))]
             if reads and (loops or text.startswith("self.")):
                 found.append((text, one))
     return found
-
-
-def _names(node: ast.AST) -> set[str]:
-    """The variables and attributes that a piece of code mentions."""
-    return {written(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _bound(statement: ast.Assign | ast.AugAssign) -> set[str]:
@@ -71,6 +66,6 @@ def _on_the_way(assigned: list[ast.Assign | ast.AugAssign], backward: ast.Call) 
     """The backward pass and the statements that bind what it, or one of them, reads."""
     found: list[ast.AST] = [backward]
     for one in found:  # grows meanwhile
-        read = _names(one)
+        read = texts_in(one)
         found += [other for other in assigned if other not in found and read & _bound(other)]
     return set(found)

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, names_in
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .backward import loss_of
 
@@ -143,9 +143,4 @@ def _flows_into_loss(script: Script, roles: Roles, loop: ast.For) -> set[int]:
 
 def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {
-        written(n)
-        for target in targets
-        for n in walk(target)
-        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-    }
+    return set(map(written, stores_in(*targets)))

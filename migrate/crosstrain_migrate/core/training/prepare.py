@@ -17,7 +17,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, root_of
+from crosstrain_migrate.core.reading.script import Frame, Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
@@ -166,21 +166,16 @@ class Preparing:
         return found
 
     def _other_models(self, optimizer: Held) -> list[str]:
-        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called, there or by
-        the parts in a function that it is given to."""
+        """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called, or given
+        to a function, which may call its parts."""
         cls = self.script.class_of(optimizer.frame)
         frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
         calls = [c for f in frames for c in self.script.calls_in(f)]
         called = {written(c.func) for c in calls}
-        for call, function in (
-            (c, f) for c in calls for f in self.script.functions(self.script.last(c.func))
+        for function, call in (
+            (f, c) for c in calls for f in self.script.functions(self.script.last(c.func))
         ):
-            asked = {
-                root_of(n) for n in self.script.within(function) if isinstance(n, ast.Attribute | ast.Call)
-            }
-            called |= {
-                written(one) for name, one in self.script.given_by(call, function).items() if name in asked
-            }
+            called |= set(map(written, self.script.given_by(call, function).values()))
         found: dict[str, None] = {}
         for node in (n for frame in frames for n in self.script.within(frame)):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):

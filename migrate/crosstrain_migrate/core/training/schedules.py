@@ -110,10 +110,8 @@ def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[
     counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in given for n in walk(one))
     if not counts or (cls := script.class_behind(call)) is None or _is_torch(script, cls):
         return False
-    frame, named = (
-        script.frame(call),
-        [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)],
-    )
+    frame = script.frame(call)
+    named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
     made = [
         value.func for text in named for value in script.values(frame, text) if isinstance(value, ast.Call)
     ]
@@ -253,16 +251,10 @@ def _plan_rows_of_steps(plan: Plan, nodes: list[ast.AST]) -> None:
         for node in script.within(function):
             if not isinstance(node, ast.Assign) or not _sets_rate(node):
                 continue
-            shares = [
-                n.left for n in walk(node.value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)
-            ]
-            parts = [one for share in shares for one in _factors(share)]
-            counted = [
-                one
-                for one in parts
-                if not isinstance(one, ast.Constant) and ast.unparse(_bare(one)) not in sizes
-            ]
-            for one in parts if counted else ():
+            shares = [n for n in walk(node.value) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+            parts = [one for share in shares for one in _factors(share.left)]
+            counted = {ast.unparse(_bare(one)) for one in parts if not isinstance(one, ast.Constant)}
+            for one in parts if counted - sizes else ():
                 if ast.unparse(_bare(one)) in sizes and not plan.is_replaced(one):
                     code = f"{{it}} * {plan.state(one)}.num_processes"
                     plan.replace(

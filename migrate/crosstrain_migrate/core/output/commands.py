@@ -1,0 +1,42 @@
+"""What a script runs another program for, as the text of the command says."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import place_of, words
+from crosstrain_migrate.syntax.walks import walk
+
+_COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
+# A folder may be made by all; what is installed, all need.
+_HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
+FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
+
+
+def runs_command(script: Script, call: ast.Call) -> bool:
+    """Whether a call starts a program that may write: `process = Popen(command.split())`, where the text is known."""
+    if script.dotted(call.func) not in _COMMANDS | {"subprocess.Popen"}:
+        return False
+    named = [n.id for given in call.args[:1] for n in walk(given) if isinstance(n, ast.Name)]
+    made = [value for name in named for value in script.values(script.frame(call), name)]
+    text = command_of(*call.args[:1], *made)
+    return bool(text) and not _HARMLESS_COMMAND.match(text) and not FETCHES_FILES.search(text)
+
+
+def makes_by_command(script: Script, call: ast.Call) -> bool:
+    """`subprocess.Popen("mkdir -p %s" % path, shell=True)`"""
+    named = script.dotted(call.func) in (*_COMMANDS, "subprocess.Popen")
+    return named and command_of(*call.args[:1]).split()[:1] == ["mkdir"]
+
+
+def is_command(script: Script, call: ast.Call) -> bool:
+    """Whether a call runs another program, which may write any file that it is told of."""
+    return script.dotted(call.func) in _COMMANDS
+
+
+def command_of(*made: ast.expr) -> str:
+    """The text of a command, as far as it is written out."""
+    parts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant)]
+    return " ".join(n.value for n in sorted(parts, key=place_of) if isinstance(n.value, str))

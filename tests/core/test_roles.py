@@ -72,7 +72,6 @@ def step(x, y):
 def fit(batches, step_fn):
     for x, y in batches:
         step_fn(x, y)
-
 <model>
 train_batches = DataLoader(data, batch_size=8)
 fit(train_batches, step)

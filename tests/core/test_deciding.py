@@ -255,6 +255,8 @@ for i, (x, y) in enumerate(train_loader):
         ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
         ("model.train(); n = model.a(x)\n    if n > 1: break", 'if accelerator.reduce(n, "mean") > 1: break'),
         ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
+        ("n = y\n    if n[0] > 1: break", "n = y\n    if n[0] > 1: break"),
+        ("n = model(x)\n    if n[0] > 1: break", 'if accelerator.reduce(n[0], "mean") > 1: break'),
     ],
 )
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:

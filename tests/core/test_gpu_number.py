@@ -106,11 +106,9 @@ class Base:
         self.args = args
         self.device = torch.device("cuda:{{}}".format(self.args.gpu){choice})
         self.model = torch.nn.Linear(4, 2).to(self.device)
-
 class Trainer(Base):
     def __init__(self, args):
         super().__init__(args)
-
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         <loop torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))>

@@ -82,13 +82,7 @@ from .training.schedules import plan_counted_rates
 from .training.taken import plan_taken_batches
 from .training.told import plan_told_steps
 from .training.worker_seeds import drawn_seeds, plan_worker_seeds
-from .unseen import (
-    handed_over,
-    note_unread,
-    trains_in_wrapper,
-    unseen_training,
-    written_for_accelerate,
-)
+from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"
 CHECKS = "CT001"
@@ -298,7 +292,7 @@ def _plan_numbers(
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
         note_unseen_reads(plan, code)
-        plan_made_tensors(plan, code, devices, evaluations.trained)
+        plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:
         plan_one_hot_rows(plan, code, set(roles.frames))
     return merging.loops, saved_apart

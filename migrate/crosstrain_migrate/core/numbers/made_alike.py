@@ -169,8 +169,8 @@ class MadeAlike:
         """An entry of a dictionary: above the statement that decides by it."""
         statement = self.script.statement(at)
         bound = binding(self.script, node.value)
-        if self._must_stay(node, statement):
-            return False
+        if self._must_stay(node, statement) or type(getattr(node.slice, "value", None)) is int:
+            return False  # an entry by number may be a tuple's, or a row of the batch
         is_whole = (
             bound is not None
             and bound[0] in self.script.suite_of(statement)

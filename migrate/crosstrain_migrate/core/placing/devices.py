@@ -12,7 +12,6 @@ from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
     Frame,
     Script,
     is_function_frame,
@@ -22,26 +21,23 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
-from .given_devices import is_given, runs
-from .lost import Lost
+from .device_edits import REASON, RULE, DeviceEdits
+from .device_texts import DeviceTexts
+from .given_devices import is_given
 from .numbered import is_number, numbered_lists
 from .own_moves import has_nothing_else, has_own_cuda, is_told
-from .sides import arms_of, asks_place, is_about_gpu, is_asked_as_text, keeps_data, must_be_text, side_of
+from .sides import asks_place, side_of
+from .tensor_types import CUDA_TENSOR, TensorTypes
 
-RULE = "CT105"
-REASON = "each process has a device of its own"
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
-_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
-_FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
-_CUDA_TENSOR = re.compile(r"torch\.cuda\.\w*Tensor")
 # What may name a device, or ask for one; what stands around another that begins at the same place comes first.
 _KINDS: tuple[type[ast.AST], ...] = (
     ast.Assert,
@@ -53,7 +49,6 @@ _KINDS: tuple[type[ast.AST], ...] = (
     ast.Constant,
     ast.Attribute,
 )
-TYPE_OF_CUDA = "this type is CUDA's or the CPU's: on another device its tensors stay on the CPU"
 NO_SCRIPT = "move tensors before they are given to it"
 _STATEMENTS = words(
     "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated ipc_collect"
@@ -76,38 +71,38 @@ class Devices:
         self._is_mapped = ordinals is not None
         self._is_notebook = is_linked(plan.script.text)
         self._numbered = numbered_lists(self.script)
-        self._lost = Lost(plan, accelerators, is_mapped=self._is_mapped)
+        self.edits = DeviceEdits(plan, accelerators, is_mapped=self._is_mapped)
+        self._texts, self._types = DeviceTexts(self.edits), TensorTypes(self.edits)
         self._compiled = compiled_functions(plan.script)
-        self._whole: set[ast.AST] = set()  # expressions that are replaced with all that is in them
 
     def run(self) -> None:
         for function in () if self._is_mapped else filter(self._only_chooses, self.script.frames):
             for call in self.script.callers(function):
-                self._place(call)
-            self._whole.add(function)
+                self.edits.place(call)
+            self.edits.whole.add(function)
         needs_cuda = asked_of_cuda(self.script)
         for call in needs_cuda:
             self.plan.note(GPU_ONLY, call, SAID, ASK)
         for node in sorted((n for kind in _KINDS for n in self.script.table.each(kind)), key=place_of):
             if not self.script.is_reached(node) or self._is_too_early(node) or self._is_compiled(node):
                 continue
-            if any(one in self._whole for one in self.script.around(node)):
+            if any(one in self.edits.whole for one in self.script.around(node)):
                 continue
-            if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) and self._names_gpu(
-                node
-            ):
-                self._literal(node)
+            if isinstance(
+                node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call
+            ) and self._texts.names_gpu(node):
+                self._texts.literal(node)
             elif isinstance(node, ast.Call):
                 self._call(node)
             elif isinstance(node, ast.IfExp):
-                self._choice_of_text(node)
-            elif isinstance(node, ast.Attribute) and _CUDA_TENSOR.fullmatch(self.script.dotted(node)):
-                self._tensor_type(node)
+                self._texts.choice(node)
+            elif isinstance(node, ast.Attribute) and CUDA_TENSOR.fullmatch(self.script.dotted(node)):
+                self._types.named(node)
             elif isinstance(node, ast.Assert | ast.If) and stops_without_cuda(node):
                 if not needs_cuda:
                     self._remove(node, "the script runs on any device")
             elif isinstance(node, ast.If):
-                self._arms(node)
+                self._texts.arms(node)
 
     def _is_too_early(self, node: ast.AST) -> bool:
         """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,
@@ -120,15 +115,10 @@ class Devices:
         """Whether code is TorchScript, which knows no accelerator; what names a GPU there is said."""
         if self.script.frame(node) not in self._compiled:
             return False
-        names_gpu = isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._names_gpu(node)
+        names_gpu = isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and self._texts.names_gpu(node)
         if names_gpu or is_method(node, "cuda"):
             self.plan.note(RULE, node, "TorchScript knows no accelerator: this still needs CUDA", NO_SCRIPT)
         return True
-
-    def _follows_a_tensor(self, node: ast.AST) -> bool:
-        """Whether the author chooses a device by where something is already."""
-        tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
-        return any(asks_place(test) for test in tests)
 
     def _only_chooses(self, function: Frame) -> TypeGuard[Function]:
         """Whether the branches of a function only choose the device by what the machine has: `device = try_gpu()`.
@@ -172,53 +162,44 @@ class Devices:
             is_other = is_cpu or is_given(self.script, call)
             if self._is_compared(call):
                 return
-            if not is_other and not self._follows_a_tensor(call) and not self._is_asked_of_cuda(call):
+            if not is_other and not self.edits.follows_a_tensor(call) and not self._is_asked_of_cuda(call):
                 chosen = call.args[0] if call.args else None
-                if isinstance(chosen, ast.IfExp) and self._sides(chosen) == {"gpu", "cpu"}:
-                    if self._is_callers(chosen):
-                        self._place(
+                if isinstance(chosen, ast.IfExp) and self.edits.sides(chosen) == {"gpu", "cpu"}:
+                    if self.edits.is_callers(chosen):
+                        self.edits.place(
                             chosen.body if side_of(self.script, chosen.body) == "gpu" else chosen.orelse
                         )
                         return
-                    self._lost.choice(chosen)
-                self._place(call)
-                self._lost.setting(call)
+                    self.edits.lost.choice(chosen)
+                self.edits.place(call)
+                self.edits.lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
             if self._is_mapped and self._is_number(call):
                 code = f"{self.plan.state(call)}.local_process_index"
                 self.plan.replace(call, RULE, "each process has a number of its own", code)
             elif not self._is_asked_of_cuda(call):
-                self._place(call)
+                self.edits.place(call)
         elif name == "torch.cuda.device" and self._is_block(call):
-            own = self.device(call)
+            own = self.edits.device(call)
             code = f"{own} if {own}.type == 'cuda' else -1"  # -1 changes nothing
             self.plan.replace(call.args[0], GPU_ONLY, REASON, code)
-            self._whole.add(call)
-            self._lost.number(call)
+            self.edits.whole.add(call)
+            self.edits.lost.number(call)
         elif self._needs_cuda(call, name):
             self._guard(call)
-        elif is_method(call, "type") and self._is_cuda_type(call):
-            self._typed(call, call.func.value)
-        elif _CUDA_TENSOR.fullmatch(name) and not self._is_chosen(call):
-            kind = name.rpartition(".")[2]
-            given = ", ".join(f"{{a{n}}}" for n in range(len(call.args)))
-            holes = {f"a{n}": argument for n, argument in enumerate(call.args)}
-            if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
-                return
-            if self.script.is_shared(call):  # other scripts may run it on several GPUs by DataParallel
-                self.plan.replace(call.func, RULE, REASON, f"({_of_the_machine(kind)})")
-            else:
-                template = f"torch.{kind}({given}).to({self.device(call)})"
-                self.plan.replace(call, RULE, REASON, template, **holes)
+        elif is_method(call, "type") and self._types.is_cuda_type(call):
+            self._types.typed(call, call.func.value)
+        elif CUDA_TENSOR.fullmatch(name) and not self._types.is_chosen(call):
+            self._types.made(call, name)
         elif last_name(call.func) == "to":
             for to in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")):
                 if self._is_ordinal(to) or is_number(self.script, to, self._numbered):
-                    self._place(to)
+                    self.edits.place(to)
         elif self._is_cell_choice(call):
-            self._place(call)
+            self.edits.place(call)
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
-                self._place(keyword.value)
+                self.edits.place(keyword.value)
 
     def _is_number(self, call: ast.Call) -> bool:
         """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place."""
@@ -253,11 +234,6 @@ class Devices:
                 chosen += bound or [node.value]
         return bool(chosen) and all(side_of(self.script, one) for one in chosen)
 
-    def _is_callers(self, chosen: ast.IfExp) -> bool:
-        """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU."""
-        given = self.script.parameters(self.script.frame(chosen))
-        return self.script.is_shared(chosen) and not names_in(chosen.test).isdisjoint(given)
-
     def _is_asked_of_cuda(self, call: ast.Call) -> bool:
         """Whether a device is given to what only a GPU can answer: `torch.cuda.get_device_properties(...)`."""
         outer = self.script.parent(call)
@@ -281,20 +257,20 @@ class Devices:
         more = more.replace("async=", "non_blocking=")
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords) if keyword.arg != "device"}
         named = "device=" if self._is_storage(of) else ""
-        device = f"{self.device(call)}{self._of_replica(call)}"
+        device = f"{self.edits.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        self._lost.number(call, of)
+        self.edits.lost.number(call, of)
 
     def _own_cuda(self, call: ast.Call, of: ast.expr) -> None:
         """`model.cuda()` of a class that moves more than its parameters: its own method moves it to a GPU."""
-        if self._follows_a_tensor(call):
+        if self.edits.follows_a_tensor(call):
             return
-        device, text = self.device(call), self.script.source(of)
+        device, text = self.edits.device(call), self.script.source(of)
         number = device if call.args else ""
         code = f'{text}.cuda({number}) if {device}.type == "cuda" else {text}.to({device})'
         is_whole = isinstance(self.script.parent(call), ast.Assign | ast.Return | ast.Expr)
         self.plan.replace(call, RULE, REASON, code if is_whole else f"({code})")
-        self._lost.number(call)
+        self.edits.lost.number(call)
 
     def _of_replica(self, call: ast.Call) -> str:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""
@@ -327,50 +303,19 @@ class Devices:
     def _needs_cuda(self, call: ast.Call, name: str) -> bool:
         """Whether a statement of its own stops where there is no CUDA."""
         if name == "torch.set_default_tensor_type":
-            return self._is_cuda_type(call)
+            return self._types.is_cuda_type(call)
         return (
             name.startswith("torch.cuda.")
             and last_name(call.func) in _STATEMENTS
             and is_statement_call(self.script, call)
         )
 
-    def _is_cuda_type(self, call: ast.Call) -> bool:
-        """Whether the one argument of a call is a type of tensors on a GPU, or its name."""
-        if len(call.args) != 1 or call.keywords:
-            return False
-        given = call.args[0]
-        name = given.value if isinstance(given, ast.Constant) else self.script.dotted(given)
-        return isinstance(name, str) and _CUDA_TENSOR.fullmatch(name) is not None
-
-    def _typed(self, call: ast.Call, of: ast.expr) -> None:
-        """`x.type(torch.cuda.LongTensor)`"""
-        given = call.args[0]
-        name = str(given.value) if isinstance(given, ast.Constant) else self.script.dotted(given)
-        kind = name.rpartition(".")[2]
-        self.plan.replace(call, RULE, REASON, f"{{of}}.type(torch.{kind}).to({self.device(call)})", of=of)
-
-    def _tensor_type(self, node: ast.Attribute) -> None:
-        """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
-        parent = self.script.parent(node)
-        if isinstance(self.script.statement(node), ast.Assign):
-            self.plan.note(
-                RULE, node, TYPE_OF_CUDA, "give `device=accelerator.device` where such tensors are made"
-            )
-        if not isinstance(parent, ast.Assign) or self._is_chosen(node):
-            return
-        self.plan.replace(node, RULE, REASON, _of_the_machine(last_name(node)))
-
-    def _is_chosen(self, node: ast.AST) -> bool:
-        """Whether the author's own condition of a device stands around a node."""
-        tests = [one.test for one in self.script.around(node) if isinstance(one, ast.IfExp | ast.If)]
-        return any(is_about_gpu(self.script, self.script.frame(node), test) for test in tests)
-
     def _guard(self, call: ast.Call) -> None:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
             if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
-                self._place(number)
+                self.edits.place(number)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
         if any(holds_with_cuda(self.script, test) for test in tests):
             return
@@ -386,168 +331,6 @@ class Devices:
             )
         )
 
-    # -- texts -------------------------------------------------------------------------------------------------
-
-    def _names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> bool:
-        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`, `"cuda:{}".format(rank)`"""
-        if isinstance(node, ast.Call):
-            return is_method(node, "format") and getattr(node.func.value, "value", None) in _FORMATS
-        if isinstance(node, ast.BinOp):
-            left = node.left
-            return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
-        if isinstance(node, ast.JoinedStr):
-            first = node.values[0] if node.values else None
-            return isinstance(first, ast.Constant) and first.value == "cuda:"
-        is_part = isinstance(self.script.parent(node), ast.JoinedStr)
-        return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
-
-    def _literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> None:
-        if self._follows_a_tensor(node):
-            return
-        parent = self.script.parent(node)
-        if isinstance(parent, ast.IfExp) and "cpu" not in self._sides(parent):
-            parent = self.script.parent(parent)  # `"cuda:%d" % gpus[0] if gpus else 0`
-        if isinstance(parent, ast.Call):
-            if (
-                isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
-            ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
-                self._place(node)
-            elif _is_default_of_device(parent, node):
-                self._place(node, as_text=True)
-        elif isinstance(parent, ast.keyword):
-            if parent.arg in ("device", "map_location"):
-                self._place(node, as_text=is_asked_as_text(self.script, parent))
-        elif isinstance(parent, ast.arguments):
-            self._place(node)
-        elif isinstance(parent, ast.Assign):
-            names = [written(target).lower() for target in parent.targets]
-            is_named = any("device" in name and "type" not in name for name in names)
-            if is_named or any(self._is_where_to_load(target) for target in parent.targets):
-                self._place(node, as_text=self._is_read_as_text(parent))
-        elif isinstance(parent, ast.Dict):
-            keys = [
-                k.value
-                for k, v in zip(parent.keys, parent.values, strict=True)
-                if v is node and isinstance(k, ast.Constant)
-            ]
-            if any("device" in str(key).lower() for key in keys):
-                self._place(node, as_text=True)
-
-    def _is_where_to_load(self, target: ast.expr) -> bool:
-        """`loc`, which is given as a `map_location`, or as a `device`."""
-        parents = map(self.script.parent, self.script.reads(self.script.frame(target), written(target)))
-        return any(isinstance(one, ast.keyword) and one.arg in ("map_location", "device") for one in parents)
-
-    def _choice_of_text(self, node: ast.IfExp) -> None:
-        """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
-        if self._follows_a_tensor(node) or keeps_data(self.script, node):
-            return
-        is_made = all(self._makes_device(one) for one in (node.body, node.orelse))
-        parent = self.script.parent(node)
-        if self._is_callers(node) and (is_made or self._makes_device(parent)):
-            return  # each device is placed for itself
-        if is_made and self._sides(node) == {"gpu", "cpu"}:
-            self._place(node)
-            self._lost.choice(node)
-            return
-        sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
-        gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
-        is_formatted = any(
-            isinstance(one, ast.JoinedStr | ast.Call) and self._names_gpu(one)
-            for one in (node.body, node.orelse)
-        )
-        if not ("cpu" in sides and (gpu or is_formatted)):
-            return
-        self._lost.choice(node)
-        if self._makes_device(parent):
-            return
-        is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
-        self._place(
-            node,
-            as_text=is_type
-            or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
-            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str")
-            or (isinstance(parent, ast.keyword) and parent.arg == "default"),
-        )
-
-    def _arms(self, node: ast.If) -> None:
-        """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
-        for value in arms_of(self.script, node) if not self._follows_a_tensor(node) else ():
-            if self._makes_device(value):
-                self._place(value)
-
-    def _sides(self, node: ast.IfExp) -> set[str]:
-        return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
-
-    def _makes_device(self, node: ast.AST | None) -> bool:
-        return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
-
-    def _is_read_as_text(self, assign: ast.Assign) -> bool:
-        return any(must_be_text(self.script, written(target)) for target in assign.targets)
-
-    def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
-        """`def f(device="cuda")`: calls that give none give the accelerator's; where no call is seen, that is said."""
-        function = self.script.parent(arguments)
-        if not isinstance(function, FUNCTIONS):
-            return
-        name = next((name for name, given in defaults_by_name(arguments).items() if given is node), "")
-        if "device" not in name:
-            return
-        cls = self.script.class_of(function)
-        names_called = {function.name} | ({cls.name} if cls is not None else set())
-        calls = [
-            call
-            for call in self.script.callers(function)
-            if self.script.last(call.func) in names_called and runs(self.script, call, function)
-        ]
-        if not calls and self.script.reads(function, name):
-            self.plan.note(
-                RULE, node, "this default may be used, and names a GPU", "give the device in the call"
-            )
-        for call in calls:
-            given = self.script.argument_for(call, function, name)
-            if given is None and not self.accelerators.is_early(call):
-                code = f"{name}={self.device(call)}"
-                self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
-
-    # -- edits -------------------------------------------------------------------------------------------------
-
-    def device(self, node: ast.AST) -> str:
-        """The device of the process, for code at a node."""
-        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
-        return f"{accelerator}.device"
-
-    def _place(self, node: ast.expr, as_text: bool = False) -> None:
-        outer = self.script.parent(node)
-        if isinstance(
-            outer, ast.arguments
-        ):  # it is computed where the function is defined, which may be early
-            self._whole.add(node)
-            self._default(node, outer)
-            return
-        device = self.device(node)
-        if as_text:  # one that is numbered stays so
-            device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
-        self.plan.replace(node, RULE, REASON, device)
-        self._whole.add(node)
-        self._lost.number(node)
-
     def _remove(self, node: ast.stmt, reason: str) -> None:
         if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):
             self.plan.add(e.RemoveStatement(node, GPU_ONLY, reason, transaction="cuda only"))
-
-
-def _of_the_machine(kind: str) -> str:
-    """A type of tensors on the current GPU, or on the CPU where there is none."""
-    return f"torch.cuda.{kind} if torch.cuda.is_available() else torch.{kind}"
-
-
-def _is_default_of_device(call: ast.Call, node: ast.expr) -> bool:
-    """`options.get("device", "cuda")`, `getattr(args, "device", "cuda")`"""
-    if (
-        last_name(call.func) not in ("get", "pop", "getattr")
-        or len(call.args) < 2
-        or call.args[-1] is not node
-    ):
-        return False
-    return "device" in str(getattr(call.args[-2], "value", "")).lower()

@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .devices import Devices
+from .device_edits import DeviceEdits
 
 RULE = "CT105"
 REASON = "what meets a batch is made where the batch is"
@@ -34,7 +34,7 @@ _SHAPES = ("view", "reshape", "unsqueeze", "squeeze", "flatten", "contiguous", "
 _SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
 
 
-def plan_made_tensors(plan: Plan, code: InStep, devices: Devices, trained: set[str]) -> None:
+def plan_made_tensors(plan: Plan, code: InStep, devices: DeviceEdits, trained: set[str]) -> None:
     """Makes on the device what a step makes, and what a model or a loss is given. trained: what training loops call."""
     for call in plan.script.calls:
         if isinstance(plan.script.statement(call), LOOPS):  # data, made once
@@ -90,7 +90,7 @@ def _place(plan: Plan, call: ast.Call, device: str, is_old: bool) -> None:
         plan.add(e.InsertArgument(call, RULE, REASON, transaction=_GROUP, code=keyword))
 
 
-def _move_weights(plan: Plan, call: ast.Call, devices: Devices) -> None:
+def _move_weights(plan: Plan, call: ast.Call, devices: DeviceEdits) -> None:
     """The weights of a loss go to the device with it."""
     if not any(keyword.arg in ("weight", "pos_weight") for keyword in call.keywords):
         return

@@ -1,0 +1,90 @@
+"""What becomes of an expression that names a device: it is the accelerator's."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, names_in
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import defaults_by_name
+
+from .accelerator import Accelerators
+from .given_devices import runs
+from .lost import Lost
+from .sides import asks_place, side_of
+
+RULE = "CT105"
+REASON = "each process has a device of its own"
+
+
+class DeviceEdits:
+    """Plans that expressions are the device of the process. `whole`: those that are replaced with all that is in them."""
+
+    def __init__(self, plan: Plan, accelerators: Accelerators, *, is_mapped: bool) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.accelerators = accelerators
+        self.lost = Lost(plan, accelerators, is_mapped=is_mapped)
+        self.whole: set[ast.AST] = set()
+
+    def device(self, node: ast.AST) -> str:
+        """The device of the process, for code at a node."""
+        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
+        return f"{accelerator}.device"
+
+    def place(self, node: ast.expr, as_text: bool = False) -> None:
+        outer = self.script.parent(node)
+        if isinstance(
+            outer, ast.arguments
+        ):  # it is computed where the function is defined, which may be early
+            self.whole.add(node)
+            self._default(node, outer)
+            return
+        device = self.device(node)
+        if as_text:  # one that is numbered stays so
+            device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
+        self.plan.replace(node, RULE, REASON, device)
+        self.whole.add(node)
+        self.lost.number(node)
+
+    def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
+        """`def f(device="cuda")`: calls that give none give the accelerator's; where no call is seen, that is said."""
+        function = self.script.parent(arguments)
+        if not isinstance(function, FUNCTIONS):
+            return
+        name = next((name for name, given in defaults_by_name(arguments).items() if given is node), "")
+        if "device" not in name:
+            return
+        cls = self.script.class_of(function)
+        names_called = {function.name} | ({cls.name} if cls is not None else set())
+        calls = [
+            call
+            for call in self.script.callers(function)
+            if self.script.last(call.func) in names_called and runs(self.script, call, function)
+        ]
+        if not calls and self.script.reads(function, name):
+            self.plan.note(
+                RULE, node, "this default may be used, and names a GPU", "give the device in the call"
+            )
+        for call in calls:
+            given = self.script.argument_for(call, function, name)
+            if given is None and not self.accelerators.is_early(call):
+                code = f"{name}={self.device(call)}"
+                self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
+
+    def is_callers(self, chosen: ast.IfExp) -> bool:
+        """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU."""
+        given = self.script.parameters(self.script.frame(chosen))
+        return self.script.is_shared(chosen) and not names_in(chosen.test).isdisjoint(given)
+
+    def follows_a_tensor(self, node: ast.AST) -> bool:
+        """Whether the author chooses a device by where something is already."""
+        tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
+        return any(asks_place(test) for test in tests)
+
+    def makes_device(self, node: ast.AST | None) -> bool:
+        return isinstance(node, ast.Call) and self.script.dotted(node.func) == "torch.device"
+
+    def sides(self, node: ast.IfExp) -> set[str]:
+        return {side_of(self.script, node.body), side_of(self.script, node.orelse)}

@@ -1,0 +1,125 @@
+"""Texts that name a GPU, `"cuda:0"`, and choices between such a text and `"cpu"`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.core.reading.script import Script, is_method
+from crosstrain_migrate.syntax.nodes import last_name, written
+
+from .device_edits import DeviceEdits
+from .sides import arms_of, is_asked_as_text, keeps_data, must_be_text
+
+_GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
+_FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
+
+
+class DeviceTexts:
+    """Plans that they are the name, or the device, of the process."""
+
+    def __init__(self, edits: DeviceEdits) -> None:
+        self.edits = edits
+        self.script: Script = edits.script
+
+    def names_gpu(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> bool:
+        """`"cuda"`, `"cuda:0"`, `f"cuda:{rank}"`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`, `"cuda:{}".format(rank)`"""
+        if isinstance(node, ast.Call):
+            return is_method(node, "format") and getattr(node.func.value, "value", None) in _FORMATS
+        if isinstance(node, ast.BinOp):
+            left = node.left
+            return isinstance(left, ast.Constant) and left.value in ("cuda:", "cuda:%d", "cuda:%s")
+        if isinstance(node, ast.JoinedStr):
+            first = node.values[0] if node.values else None
+            return isinstance(first, ast.Constant) and first.value == "cuda:"
+        is_part = isinstance(self.script.parent(node), ast.JoinedStr)
+        return isinstance(node.value, str) and not is_part and _GPU.fullmatch(node.value) is not None
+
+    def literal(self, node: ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call) -> None:
+        if self.edits.follows_a_tensor(node):
+            return
+        parent = self.script.parent(node)
+        if isinstance(parent, ast.IfExp) and "cpu" not in self.edits.sides(parent):
+            parent = self.script.parent(parent)  # `"cuda:%d" % gpus[0] if gpus else 0`
+        if isinstance(parent, ast.Call):
+            if (
+                isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "set_default_device")
+            ) or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "load"):
+                self.edits.place(node)
+            elif _is_default_of_device(parent, node):
+                self.edits.place(node, as_text=True)
+        elif isinstance(parent, ast.keyword):
+            if parent.arg in ("device", "map_location"):
+                self.edits.place(node, as_text=is_asked_as_text(self.script, parent))
+        elif isinstance(parent, ast.arguments):
+            self.edits.place(node)
+        elif isinstance(parent, ast.Assign):
+            names = [written(target).lower() for target in parent.targets]
+            is_named = any("device" in name and "type" not in name for name in names)
+            if is_named or any(self._is_where_to_load(target) for target in parent.targets):
+                self.edits.place(node, as_text=self._is_read_as_text(parent))
+        elif isinstance(parent, ast.Dict):
+            keys = [
+                k.value
+                for k, v in zip(parent.keys, parent.values, strict=True)
+                if v is node and isinstance(k, ast.Constant)
+            ]
+            if any("device" in str(key).lower() for key in keys):
+                self.edits.place(node, as_text=True)
+
+    def _is_where_to_load(self, target: ast.expr) -> bool:
+        """`loc`, which is given as a `map_location`, or as a `device`."""
+        parents = map(self.script.parent, self.script.reads(self.script.frame(target), written(target)))
+        return any(isinstance(one, ast.keyword) and one.arg in ("map_location", "device") for one in parents)
+
+    def choice(self, node: ast.IfExp) -> None:
+        """`"cuda" if ... else "cpu"`, `torch.device("cuda") if ... else torch.device("cpu")`."""
+        if self.edits.follows_a_tensor(node) or keeps_data(self.script, node):
+            return
+        is_made = all(self.edits.makes_device(one) for one in (node.body, node.orelse))
+        parent = self.script.parent(node)
+        if self.edits.is_callers(node) and (is_made or self.edits.makes_device(parent)):
+            return  # each device is placed for itself
+        if is_made and self.edits.sides(node) == {"gpu", "cpu"}:
+            self.edits.place(node)
+            self.edits.lost.choice(node)
+            return
+        sides = {one.value for one in (node.body, node.orelse) if isinstance(one, ast.Constant)}
+        gpu = {one for one in sides if isinstance(one, str) and _GPU.fullmatch(one)}
+        is_formatted = any(
+            isinstance(one, ast.JoinedStr | ast.Call) and self.names_gpu(one)
+            for one in (node.body, node.orelse)
+        )
+        if not ("cpu" in sides and (gpu or is_formatted)):
+            return
+        self.edits.lost.choice(node)
+        if self.edits.makes_device(parent):
+            return
+        is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
+        self.edits.place(
+            node,
+            as_text=is_type
+            or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
+            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str")
+            or (isinstance(parent, ast.keyword) and parent.arg == "default"),
+        )
+
+    def arms(self, node: ast.If) -> None:
+        """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
+        for value in arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else ():
+            if self.edits.makes_device(value):
+                self.edits.place(value)
+
+    def _is_read_as_text(self, assign: ast.Assign) -> bool:
+        return any(must_be_text(self.script, written(target)) for target in assign.targets)
+
+
+def _is_default_of_device(call: ast.Call, node: ast.expr) -> bool:
+    """`options.get("device", "cuda")`, `getattr(args, "device", "cuda")`"""
+    if (
+        last_name(call.func) not in ("get", "pop", "getattr")
+        or len(call.args) < 2
+        or call.args[-1] is not node
+    ):
+        return False
+    return "device" in str(getattr(call.args[-2], "value", "")).lower()

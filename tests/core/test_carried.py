@@ -16,6 +16,9 @@ for epoch in range(2):
         <step loss>
 """
 SAYS = "is carried from batch to batch"
+START = "hidden = start()"
+STEP = "out, hidden = model(x[{}], hidden);"
+BRANCH = "if keep: hidden = hidden.detach()\n        else: hidden = start()\n        "
 
 
 def carried(name: str, before: str, inside: str, says: str = "") -> Trap:
@@ -24,20 +27,12 @@ def carried(name: str, before: str, inside: str, says: str = "") -> Trap:
 
 
 TRAPS = [
-    carried("detached", "hidden = start()", "out, hidden = model(x, hidden); hidden = hidden.detach()", SAYS),
-    carried(
-        "a state whose sessions end",
-        "hidden = start()",
-        "hidden[:, ended(x)] = 0; out, hidden = model(x, h=hidden)",
-        SAYS,
-    ),
+    carried("detached", START, "out, hidden = model(x, hidden); hidden = hidden.detach()", SAYS),
+    carried("whose sessions end", START, "hidden[:, ended(x)] = 0; out, hidden = model(x, h=hidden)", SAYS),
     carried("a pair of states", "h, c = start()", "out, (h, c) = model(x, (h.detach(), c.detach()))", SAYS),
+    carried("begun anew by one branch", START, BRANCH + "out, hidden = model(x, hidden)", SAYS),
     carried("a state of each batch", "pass", "hidden = start(len(x)); out, hidden = model(x, hidden)"),
-    carried(
-        "steps within a batch",
-        "pass",
-        "hidden = start(len(x)); out, hidden = model(x[0], hidden); out, hidden = model(x[1], hidden)",
-    ),
+    carried("steps within a batch", "pass", "hidden = start(len(x)); " + STEP.format(0) + STEP.format(1)),
     carried("no state", "pass", "x = x.float(); out = model(x)"),
 ]
 

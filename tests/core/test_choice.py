@@ -114,6 +114,8 @@ def test_a_choice_by_what_is_done_with_a_batch(choice: str, inside: str, made: s
         "train, test = torch.utils.data.random_split(data, [8, 2])",
         "data = MNIST(root, download=True)",
         "os.makedirs(args.folder)",
+        "logging.FileHandler('log.txt')",
+        "placed = put(data)\ndef put(x, cuda=True): return x.cuda() if cuda else x",
     ],
 )
 def test_the_accelerator_is_made_before_what_all_processes_share(drawn: str) -> None:
@@ -142,10 +144,8 @@ def test_a_flag_that_is_made_of_another_is_known_sooner(above: str, made: str) -
     choice = f"{above}\nnet = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
     lines = [line.strip() for line in converted(TRAINING.format(choice=choice, inside="pass")).splitlines()]
     accelerator = lines.index(f"accelerator = Accelerator({made})")
-    if "read_settings" not in above:
-        assert accelerator < lines.index(DRAWN)
-    if made == "cpu=args.no_cuda":
-        assert accelerator < lines.index(GONE)
+    assert "read_settings" in above or accelerator < lines.index(DRAWN)
+    assert made != "cpu=args.no_cuda" or accelerator < lines.index(GONE)
 
 
 def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> None:

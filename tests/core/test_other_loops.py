@@ -55,11 +55,12 @@ LISTED = SHOWN.replace("0.0, 0", "[], 0").replace("total += loss.item()", "total
     [
         (NEXT.format(shown="total / steps"), True),
         (SHOWN.replace("total += loss", "print(total)\n    total += loss"), True),
+        (SHOWN.replace("total += loss.item()", "now = str(loss); print(now); total = 0"), True),
         (LISTED, True),
         (WITHIN, True),
         (NEXT.format(shown="steps").replace("total += loss.item()", "pass"), False),  # a counter
     ],
-    ids=["next", "in the loop", "a list", "within", "steps"],
+    ids=["next", "in the loop", "by a text", "a list", "within", "steps"],
 )
 def test_what_it_shows_is_said_to_be_one_process_s_own(loop: str, is_own: bool) -> None:
     assert bool(notes(script(loop), "CT602")) is is_own
@@ -74,10 +75,8 @@ def test_the_last_loss_beside_what_was_bound_since() -> None:
 
 def test_a_generator_expression_reads_its_loader() -> None:
     assert "accelerator.prepare(model, optimizer, loader)" in converted(script(EXPRESSION))
-    of_numbers = script(
-        EXPRESSION.replace("batch.float() for batch in loader", "torch.rand(4) for i in range(9)")
-    )
-    assert "accelerator.prepare(model, optimizer)" in converted(of_numbers)
+    of_numbers = EXPRESSION.replace("batch.float() for batch in loader", "torch.rand(4) for i in range(9)")
+    assert "accelerator.prepare(model, optimizer)" in converted(script(of_numbers))
 
 
 TWO_LOOPS = """
@@ -119,14 +118,11 @@ def test_what_a_branch_binds_between_is_trained_on_as_well() -> None:
 
 PREFETCHER = """
 <torch>
-
 class Prefetcher:
     def __init__(self, batches):
-        self.batches = iter(batches)
-
+        self.batches = {kept}(batches)
     def next(self):
         return next(self.batches, None)
-
 loader = DataLoader(data, 8)
 <model nn.Linear(4, 1)>
 prefetcher = Prefetcher({given})
@@ -143,9 +139,14 @@ while fetched is not None:
 
 def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numbers() -> None:
     """Dealt together with their numbers, the processes would step at different times, and wait for each other."""
-    numbered = converted(PREFETCHER.format(given="enumerate(loader)"))
+    numbered = converted(PREFETCHER.format(kept="iter", given="enumerate(loader)"))
     assert "accelerator.prepare(model, optimizer, loader)" in numbered
-    assert "batches = accelerator.prepare(batches)" in converted(PREFETCHER.format(given="loader"))
+    assert "batches = accelerator.prepare(batches)" in converted(
+        PREFETCHER.format(kept="iter", given="loader")
+    )
+    for kept in ("iter", "enumerate"):  # another object of the class is not trained on
+        two = converted(PREFETCHER.format(kept=kept, given="loader)\ntests = Prefetcher(test_loader"))
+        assert "accelerator.prepare(model, optimizer, loader)" in two and "prepare(batches)" not in two
 
 
 def test_two_loops_train_what_is_prepared_above_the_first() -> None:

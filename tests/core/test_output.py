@@ -71,6 +71,7 @@ bar = tqdm(total=3)
 for i in range(3):
     bar.update(i)
     log(i / bar.n)
+other = tqdm(total=3); log(other._time())
 == a bar that the script only updates
 - bar = tqdm(total=3)
 + bar = tqdm(total=3, disable=not accelerator.is_main_process)

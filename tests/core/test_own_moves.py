@@ -62,19 +62,16 @@ def test_a_module_without_such_a_method_moves_to_the_device() -> None:
 
 
 def test_its_own_method_is_called_where_it_is_made_and_moved_at_once() -> None:
-    text = (
-        SCRIPT.format(own=OWN)
-        .replace("model = Reader()", "model = Reader().cuda()")
-        .replace("    model = model.cuda()\n", "")
-    )
-    after = converted(text)
+    text = SCRIPT.format(own=OWN).replace("    model = model.cuda()\n", "")
+    after = converted(text.replace("Reader()", "Reader().cuda()"))
     assert 'Reader().cuda() if accelerator.device.type == "cuda" else Reader().to(' in after
 
 
 def test_a_plain_class_moves_itself_anywhere() -> None:
     """It has no `to()`; what its method calls is moved to the device."""
     table = "class Table:\n    def __init__(self):\n        self.rows = torch.ones(2)\n"
-    table += "    def cuda(self):\n        self.rows = self.rows.cuda()\n\ntable = Table()\ntable.cuda()\n\n"
+    table += "    def cuda(self):\n        self.rows = self.rows.cuda()\n\n"
+    table += "def made():\n    table = Table()\n    return table\n\ntable = made()\ntable.cuda()\n\n"
     text = SCRIPT.format(own="").replace("def train(", table + "def train(")
     after = converted(text)
     assert "\ntable.cuda()\n" in after and "self.rows = self.rows.to(" in after

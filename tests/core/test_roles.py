@@ -10,8 +10,7 @@ TRAPS = cases("""
 loader = DataLoader(data, batch_size=8)
 for x, y in loader:
     optimizer.zero_grad()
-    parts = x.chunk(2)
-    targets = y.chunk(2)
+    parts, targets = x.chunk(2), y.chunk(2)
     for a, b in zip(parts, targets):
         loss = F.cross_entropy(model(a), b)
         (loss * 0.5).backward()
@@ -38,22 +37,41 @@ def run(model, loader, optimizer, is_train):
     for i, (x, y) in bar:
         loss = F.cross_entropy(model(x), y)
         if is_train:
-            loss.backward()
-            optimizer.step()
-
-run(model, train_loader, optimizer, True)
-run(model, test_loader, optimizer, False)
+            loss.backward(); optimizer.step()
+run(model, train_loader, optimizer, True); run(model, test_loader, optimizer, False)
 -> loader = accelerator.prepare(loader) if is_train else loader
 -> bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
 ?? evaluated whole
+== a bar for each of two, of which one is not trained on
+def run(loader, optimizer, tests, first):
+    bar = tqdm(timed(loader), ncols=9)
+    if not tests: bar = tqdm(timed(loader))
+    if first and tests: bar = tqdm(timed(loader, 1))
+    for x in bar:
+        if not tests:
+            <step model(x).mean()>
+run(train_loader, optimizer, False, True)
+-> if not tests: bar = tqdm(accelerator.prepare(timed(loader)))
+-> if first and tests: bar = tqdm(timed(loader, 1))
+== methods of other classes by the name of a step
+class Meter:
+    def update(self, value): ...
+class Trainer(Meter):
+    def update(self, x):
+        <step self.model(x).mean()>
+words, meter, trainer = Counter(), Meter(), Trainer()
+for x in names: words.update(x)
+for x in held: meter.update(x)
+for x in loader: trainer.update(x)
+-> for x in accelerator.prepare(loader): trainer.update(x)
+!! prepare(names
+!! prepare(held
 == a step function that is passed on
 def step(x, y):
     <step loss = F.cross_entropy(model(x), y)>
-
 def fit(batches, step_fn):
     for x, y in batches:
         step_fn(x, y)
-
 <model>
 train_batches = DataLoader(data, batch_size=8)
 fit(train_batches, step)
@@ -74,9 +92,7 @@ train(model, optimizer, iter(loader))
 == a module that counts epochs is no optimizer
 class Trainer:
     def __init__(self, model, loss, loader):
-        self.model = model
-        self.loss = loss
-        self.loader = loader
+        self.model, self.loss, self.loader = model, loss, loader
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def train(self):
@@ -87,24 +103,21 @@ class Trainer:
 
 Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
 -> self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)
--> def train(self):
 !! prepare(self.loss
 == optimizers of a dictionary, stepped by a scaler
 models = {"g": nn.Linear(4, 2), "d": nn.Linear(2, 1)}
 optimizers = {k: torch.optim.Adam(m.parameters()) for k, m in models.items()}
-scaler = torch.amp.GradScaler("cuda")
-loader = DataLoader(data, batch_size=8)
+scaler, loader = torch.amp.GradScaler("cuda"), DataLoader(data, batch_size=8)
 for x in islice(loader, 100):
     loss = models["d"](models["g"](x)).mean()
     scaler.scale(loss).backward()
-    scaler.step(optimizers["g"])
-    scaler.step(optimizers["d"])
-    scaler.update()
+    scaler.step(optimizers["g"]); scaler.step(optimizers["d"]); scaler.update()
 -> accelerator.prepare(optimizers['g'], optimizers['d'])
 -> accelerator.backward(scaler.scale(loss))
 """)
 
 
+RISING = "rising(optimizer, 10)", "rising(start=10, of=optimizer)"
 SECOND = """
 <model>
 loader = DataLoader(data)
@@ -115,17 +128,9 @@ for x, y in loader:
 """
 
 
-@pytest.mark.parametrize(
-    ("made", "is_scheduler"),
-    [
-        ("rising(optimizer, 10)", True),
-        ("rising(start=10, of=optimizer)", True),
-        ("rising(model)", False),
-        ("torch.optim.SGD(others, lr=0.1)", False),
-    ],
-)
-def test_a_scheduler_is_made_of_an_optimizer(made: str, is_scheduler: bool) -> None:
-    order = "optimizer, loader, second" if is_scheduler else "optimizer, second, loader"
+@pytest.mark.parametrize("made", [*RISING, "rising(model)", "torch.optim.SGD(others, lr=0.1)"])
+def test_a_scheduler_is_made_of_an_optimizer(made: str) -> None:
+    order = "optimizer, loader, second" if made in RISING else "optimizer, second, loader"
     check(Trap(made, SECOND.format(made=made), (f"model, {order} = accelerator.prepare(model, {order})",)))
 
 
@@ -134,14 +139,11 @@ def test_roles(trap: Trap) -> None:
     check(trap)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "for epoch in range(3):\n    env.step(action)\n    logger.step()\n",
-        "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n",
-    ],
-    ids=["no backward", "no step"],
-)
+NO_BACKWARD = "for epoch in range(3):\n    env.step(action)\n    logger.step()\n"
+NO_STEP = "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n"
+
+
+@pytest.mark.parametrize("script", [NO_BACKWARD, NO_STEP])
 def test_left_alone(script: str) -> None:
     """What does not train is not touched."""
     done = converted(script)

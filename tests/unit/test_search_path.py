@@ -27,17 +27,14 @@ FILE = Path("/home/me/project/run/train.py")
         ("sys.path.insert(1, os.path.join(sys.path[1], '../lib'))", None),
         ("sys.path += ['lib']", None),
         (
-            "if 1:\n    ROOT = os.path.dirname(os.path.abspath(__file__)) + '/../'\n    sys.path.append(ROOT)",
+            "if 1:\n    ROOT = osp.dirname(osp.abspath(__file__)) + '/../'\n    sys.path.append(ROOT)",
             "/home/me/project",
         ),
         ("if x:\n    ROOT = 'a'\nelse:\n    ROOT = 'b'\nsys.path.append(ROOT)", None),
         ("sys.path.append(os.environ['MODELS'])", None),
         ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
         ("def add(path):\n    sys.path.insert(0, path)", None),
-        (
-            "def add(path):\n    if path:\n        sys.path.insert(0, path)\nadd('lib')",
-            "/home/me/project/run/lib",
-        ),
+        ("def add(to):\n  if to:\n    sys.path.insert(0, to)\nadd('lib')", "/home/me/project/run/lib"),
         ("def add(kind, path):\n    sys.path.append(path)\nadd('x', osp.join('..'))", "/home/me/project"),
         ("def add(path):\n    print(path)\nadd('lib')", None),
         ("sys.path.append(", None),
@@ -46,3 +43,10 @@ FILE = Path("/home/me/project/run/train.py")
 def test_which_folder_a_line_adds(line: str, folder: str | None) -> None:
     text = f"import os, sys\nimport os.path as osp\nfrom pathlib import Path\n{line}\n"
     assert added_folders(text, FILE) == ([] if folder is None else [folder])
+
+
+def test_a_folder_of_a_root_that_the_text_does_not_say_is_the_nearest_above(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    text, file = "import sys\nsys.path.append(osp.join(C.root, '{}'))", tmp_path / "a" / "b" / "train.py"
+    assert added_folders(text.format("lib"), file) == [str(tmp_path / "lib")]
+    assert added_folders(text.format("other"), file) == []

@@ -35,7 +35,7 @@ from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators, Choice
 from .placing.beside import plan_beside
-from .placing.choice import device_choice, lifted
+from .placing.choice import device_choice, earliest, lifted
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
 from .placing.left_on_cpu import plan_left_on_cpu
@@ -166,6 +166,10 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         above = below_visible(script, lifted(script, choice))
         choice = above or (Choice("", choice.frame, choice.before) if choice.code else None)
         plan, is_late = _planned_by(script, roles, runtime, seen, choice)
+    if choice is not None and plan.begins_early:
+        sooner = lifted(script, choice) or earliest(script, choice)
+        again, is_late = _planned_by(script, roles, runtime, seen, below_visible(script, sooner))
+        plan = plan if is_late else again
     return plan
 
 
@@ -234,6 +238,7 @@ def _planned_by(
     plan.leave_converted()
     plan.drop_unused_imports()
     plan.in_words_of_files()
+    plan.begins_early = not mapped and accelerators.is_begun()
     return plan, not mapped and accelerators.comes_late()
 
 

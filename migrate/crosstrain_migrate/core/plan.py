@@ -40,6 +40,8 @@ class Plan:
     runtime: str = "crosstrain"
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    states: list[ast.AST] = field(default_factory=list)  # where code asks for the state of the processes
+    begins_early: bool = False  # one of them is above the script's choice of its device
     models: list[tuple[str, ast.AST]] = field(
         default_factory=list
     )  # what is prepared: its name, and where it is used
@@ -167,6 +169,7 @@ class Plan:
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""
         self.imports(node, "PartialState", group)
+        self.states.append(node)
         return "PartialState()"
 
     # -- what is said ------------------------------------------------------------------------------------------

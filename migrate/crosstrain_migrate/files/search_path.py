@@ -2,7 +2,8 @@
 
 `sys.path.append(os.path.join(os.path.dirname(__file__), ".."))`, `sys.path.insert(0, str(ROOT / "common"))`, and the
 like, of constants, of `__file__` and of variables that are set once at the file's top level to such expressions; also
-through a function of the file that adds what it is given.
+through a function of the file that adds what it is given. A folder of a root that the text does not say is the nearest
+above.
 """
 
 from __future__ import annotations
@@ -135,6 +136,9 @@ class _Paths:
     def _joined(self, nodes: list[ast.expr], depth: int, between: str) -> str | None:
         parts = [self.of(node, depth - 1) for node in nodes]
         known = [part for part in parts if part is not None]
+        if between and parts[:1] == [None] and len(known) == len(parts) - 1 and ".." not in "/".join(known):
+            above = (os.path.join(one, *known) for one in list(Path(self._file).parents)[:-1])  # noqa: PTH118
+            return next((one for one in above if os.path.isdir(one)), None)  # noqa: PTH112
         if len(known) < len(parts):
             return None
         return os.path.join(*known) if between else "".join(known)  # noqa: PTH118

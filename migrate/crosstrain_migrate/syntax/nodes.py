@@ -51,6 +51,12 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def exits(node: ast.AST | None) -> bool:
+    """Whether a call, or a statement that is one, ends the process: `sys.exit(1)`."""
+    call = node.value if isinstance(node, ast.Expr) else node
+    return isinstance(call, ast.Call) and last_name(call.func) in ("exit", "_exit", "quit")
+
+
 def all_arguments(node: FunctionNode) -> list[ast.arg]:
     """The parameters of a function: `*args` and `**more` last."""
     args = node.args

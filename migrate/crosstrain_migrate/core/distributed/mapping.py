@@ -25,7 +25,7 @@ from crosstrain_migrate.core.reading.script import (
 )
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, written
 
 from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
@@ -248,17 +248,8 @@ class Mapping:
         for handler in [h for one in tries if any(map(is_inside, one.body)) for h in one.handlers]:
             last = handler.body[-1]
             catches_all = handler.type is None or last_name(handler.type) in ("Exception", "BaseException")
-            if catches_all and not isinstance(last, ast.Raise | ast.Return) and not self._exits(last):
+            if catches_all and not isinstance(last, ast.Raise | ast.Return) and not exits(last):
                 self.plan.after(last, SPAWN, "the launcher ends the other processes", "raise")
-
-    def _exits(self, statement: ast.stmt) -> bool:
-        """`sys.exit(1)`, which the launcher sees."""
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        return isinstance(call, ast.Call) and self.script.dotted(call.func) in (
-            "sys.exit",
-            "exit",
-            "os._exit",
-        )
 
     def _sampler(self, call: ast.Call) -> None:
         """The group's own numbers are what it takes anyway; those of a command line may say something else."""

@@ -281,16 +281,20 @@ def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
 
 
 def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool:
-    """Whether a call shows what grows, itself or through the object whose method it is, and nothing reduces it."""
+    """Whether a call shows what grows, itself, in a variable or through the object whose method it is, and nothing reduces
+    it."""
     nodes = [n for argument in (*call.args, *(k.value for k in call.keywords)) for n in walk(argument)]
     if isinstance(call.func, ast.Attribute):
         made = plan.script.values(frame, written(call.func.value))
         nodes += [call.func.value, *(n for value in made for n in walk(value))]
-    return any(
-        written(node) in growing and not any(map(plan.is_replaced, (node, *_up_to(plan.script, node, call))))
-        for node in nodes
-        if isinstance(node, ast.Name | ast.Attribute)
-    )
+    for _ in range(2):  # `text = "loss {}".format(loss.item())` above `print(text)`
+        own = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute)]
+        own = [n for n in own if not any(map(plan.is_replaced, (n, *_up_to(plan.script, n, call))))]
+        if any(written(n) in growing for n in own):
+            return True
+        names = {n.id for n in own if isinstance(n, ast.Name)}
+        nodes = [n for name in names for value in plan.script.values(frame, name) for n in walk(value)]
+    return False
 
 
 def _up_to(script: Script, node: ast.AST, end: ast.AST) -> list[ast.AST]:

@@ -9,7 +9,7 @@ from functools import partial
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from . import commands, writers
@@ -57,7 +57,7 @@ class Folders:
 
     def _stops_if_there(self, test: ast.If) -> bool:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
-        stops = isinstance(test.body[-1], ast.Raise) or _exits(getattr(test.body[-1], "value", None))
+        stops = isinstance(test.body[-1], ast.Raise) or exits(test.body[-1])
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
         return stops and not (inner or missing) and writers.asks_for_files(test.test)
@@ -109,7 +109,7 @@ class Folders:
         return (
             all(isinstance(one, ast.Name) for one in stored)
             and all(read in nodes for read in reads)
-            and not any(isinstance(n, leaves) or _exits(n) for n in nodes)
+            and not any(isinstance(n, leaves) or exits(n) for n in nodes)
         )
 
     def _is_kept(self, call: ast.Call) -> bool:
@@ -167,7 +167,7 @@ class Folders:
         if not isinstance(deciding, ast.Try) or statement is not deciding.body[0]:
             return False
         ends = [one.body[-1] for one in deciding.handlers]
-        stops = all(isinstance(one, ast.Raise) or _exits(getattr(one, "value", one)) for one in ends)
+        stops = all(isinstance(one, ast.Raise) or exits(one) for one in ends)
         if not stops or not self.audience.comes_alike(deciding):
             return False
         self._may_exist(call, f"not {self.files.state(call)}.is_main_process")
@@ -228,7 +228,7 @@ class Folders:
         around = (one for one in self.script.around(call) if isinstance(one, ast.Try))
         handlers = next(around).handlers
         return any(
-            _exits(n) or isinstance(n, ast.Raise)
+            exits(n) or isinstance(n, ast.Raise)
             for one in handlers
             if not self._only_raises(one)
             for n in walk(one)
@@ -315,11 +315,6 @@ def _is_missing(node: ast.AST) -> bool:
     """`not exists(path)`, `len(listdir(path)) == 0`: what another process makes meanwhile does not stop this one."""
     is_equal = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.Lt | ast.LtE)
     return is_equal or isinstance(node, ast.UnaryOp)
-
-
-def _exits(node: ast.AST | None) -> bool:
-    """Whether a call ends the process: the others would wait for it."""
-    return isinstance(node, ast.Call) and last_name(node.func) in ("exit", "quit", "_exit")
 
 
 def _acts(node: ast.AST) -> bool:

@@ -41,17 +41,9 @@ class Meetings:
             name = self.script.last(call.func)
             cls = self.script.class_made(call)
             named = [] if name == "__init__" else self.script.functions(name)
-            self._runs[call] = named if cls is None else [*named, *self._constructors(cls, set())]
+            inits = (m for m in (self.script.all_methods(cls) if cls else ()) if m.name == "__init__")
+            self._runs[call] = [*named, *inits]
         return self._runs[call]
-
-    def _constructors(self, cls: ast.ClassDef, seen: set[ast.ClassDef]) -> list[Function]:
-        """The constructor of a class, and of those of the project that it derives from."""
-        if cls in seen:
-            return []
-        seen.add(cls)
-        own = [one for one in self.script.methods(cls) if one.name == "__init__"]
-        bases = [base for node in cls.bases for base in self.script.classes(self.script.last(node))]
-        return [*own, *(one for base in bases for one in self._constructors(base, seen))]
 
     def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:
         """Whether something is prepared, trained or merged in a function, or in one that it calls."""

@@ -35,7 +35,9 @@ _SILENT = {
     _VISDOM: ("send", "send={0}.is_main_process"),
 }
 # What a bar that is switched off does not count.
-_COUNTED = frozenset({"n", "last_print_n", "last_print_t", "start_t", "format_dict"})
+_COUNTED = frozenset(
+    {"n", "last_print_n", "last_print_t", "start_t", "format_dict", "_time", "desc", "postfix", "unit"}
+)
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own

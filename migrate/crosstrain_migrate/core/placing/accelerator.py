@@ -180,6 +180,10 @@ class Accelerators:
             for call in calls_to(self.script, self.choice.frame)
         )
 
+    def is_begun(self) -> bool:
+        """Whether the state of the processes, which then have a device, is asked for before the choice."""
+        return any(self.script.is_entry(one) and self.is_early(one) for one in self.plan.states)
+
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
         found = [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]

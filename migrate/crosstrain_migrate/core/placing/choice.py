@@ -28,7 +28,7 @@ from .asked import asked_device, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import is_given_back, is_known_above, known_at, set_by_calls
+from .known import Place, is_given_back, is_known_above, known_at, set_by_calls
 from .on_the_way import frames_to_training
 from .sides import (
     asks_availability,
@@ -100,14 +100,14 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
         elif script.binds(function, name):
             return None
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
-    return _earliest(script, choice) if choice.code else None
+    return earliest(script, choice) if choice.code else None
 
 
-def _earliest(script: Script, choice: Choice) -> Choice:
+def earliest(script: Script, choice: Choice) -> Choice:
     """A choice above the first statement of its suite at which what it asks is known."""
     asked = ast.parse(choice.code, mode="eval").body
-    texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
-    known = max((place_of(s) for text in texts for s in script.stores(choice.frame, text)), default=(0, 0))
+    set_at = map(place_of, _set_at(script, choice.frame, asked))
+    known = max([(0, 0), *set_at, *_imports_of(choice.frame, names_in(asked))])
     behind = [s for s in script.suite_of(choice.before) if place_of(s) > known]
     return replace(choice, before=behind[0]) if behind else choice
 
@@ -348,8 +348,7 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
             break
         statement = above if isinstance(above, ast.stmt) else script.statement(above)
     asked = ast.parse(code, mode="eval").body
-    texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
-    stores = [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
+    stores = _set_at(script, frame, asked)
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
     known = max([(0, 0), *map(place_of, stores), *_imports_of(frame, names_in(asked))])
@@ -368,6 +367,12 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
             earlier = [s for s in suite[: suite.index(statement)] if place_of(s) > known]
             statement = next((s for s in earlier if needs_accelerator(script, s)), statement)
     return Choice(code, frame, statement)
+
+
+def _set_at(script: Script, frame: Frame, asked: ast.expr) -> list[Place]:
+    """Where a frame sets what an expression asks, itself or in functions that it calls."""
+    texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
+    return [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
 
 
 def _imports_of(frame: Frame, names: set[str]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script, is_method
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import exits
 
 SAID = "this needs CUDA, and stops where there is none"
 ASK = "ask first: `if torch.cuda.is_available():`"
@@ -61,6 +61,4 @@ def stops_without_cuda(node: ast.AST) -> bool:
     test, last = ast.unparse(node.test), node.body[-1]
     if "not torch.cuda.is_available()" not in test or len(test) > _SHORT:
         return False
-    call = last.value if isinstance(last, ast.Expr) else None
-    is_exit = isinstance(call, ast.Call) and last_name(call.func) in ("exit", "quit", "_exit")
-    return isinstance(last, ast.Raise) or is_exit
+    return isinstance(last, ast.Raise) or exits(last)

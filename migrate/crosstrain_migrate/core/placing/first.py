@@ -1,4 +1,4 @@
-"""What the processes must do with one accelerator made before: random draws that all share, splits, downloads, folders.
+"""What needs an accelerator made before: random draws that all share, splits, downloads, folders, moves to a GPU.
 
 The accelerator's start makes the draws of all processes the same (contract, decision 9), and knows which process goes first.
 """
@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
 from crosstrain_migrate.syntax.walks import walk
 
 _SHARED = re.compile(
-    r"(^|\.)(random_split|train_test_split|KFold|StratifiedKFold|urlretrieve|makedirs|mkdir|load_dataset|load_state_dict_from_url)$"
+    r"(^|\.)(random_split|train_test_split|KFold|StratifiedKFold|urlretrieve|makedirs|mkdir|load_dataset|load_state_dict_from_url|cuda)$"
     r"|download",
     re.I,
 )
@@ -21,7 +21,7 @@ _DEPTH = 3
 
 
 def needs_accelerator(script: Script, statement: ast.stmt) -> bool:
-    """Whether a statement draws, splits, downloads or makes folders, itself or in the functions that it calls."""
+    """Whether a statement draws, splits, downloads, makes folders or moves to a GPU, itself or in the functions that it calls."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
         return False
     return any(_shares(script, node, set(), 0) for node in walk(statement) if isinstance(node, ast.Call))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.modes import opposed
 from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, written
 
 from .sides import side_of
 
@@ -21,13 +22,11 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
         return False
     name = given.id
-    stores = [one for one in script.stores(frame, name) if not _excludes(script, one, call)]
+    stores = [one for one in script.stores(frame, name) if not opposed(script, one, call)]
     if script.is_entry(call) or name not in script.parameters(frame) or stores:
         return False
     is_init = frame.name == "__init__"
-    made = (
-        [one for one in script.calls if _is_made(script, one, cls, 0)] if is_init else script.callers(frame)
-    )
+    made = [one for one in script.calls if _is_made(script, one, cls)] if is_init else script.callers(frame)
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
 
@@ -43,30 +42,11 @@ def _text(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _excludes(script: Script, store: ast.AST, call: ast.Call) -> bool:
-    """Whether one arm of a branch binds the name and the other has the call: `if device: ... else: device = "cpu"`."""
-    around = (one for one in script.around(call) if isinstance(one, ast.If))
-    arms = ((one.body, one.orelse) for one in around)
-    inside = [
-        [any(script.table.is_inside(n, s) for s in arm) for arm in pair]
-        for pair in arms
-        for n in (store, call)
-    ]
-    return any(
-        of_store != of_call and any(of_store)
-        for of_store, of_call in zip(inside[::2], inside[1::2], strict=True)
-    )
-
-
-def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef, depth: int) -> bool:
+def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef) -> bool:
     """Whether a call makes an object of a class, or of one that takes over its `__init__`."""
     found = script.classes(script.last(call.func))
-    while found and cls not in found and depth < 6:
-        if any(method.name == "__init__" for one in found for method in script.methods(one)):
-            return False
-        found = [base for one in found for name in one.bases for base in script.classes(last_name(name))]
-        depth += 1
-    return cls in found
+    inits = [m for one in found for m in script.all_methods(one) if m.name == "__init__"]
+    return cls in found or (bool(inits) and script.class_of(inits[0]) is cls)
 
 
 def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: int = 3) -> bool:

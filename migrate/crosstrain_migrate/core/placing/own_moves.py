@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.reading.script import Script, is_function_frame
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import written
 
 
 def has_own_cuda(script: Script, of: ast.expr) -> bool:
     """Whether what is made here, or what a variable or an attribute may hold, has a `cuda()` of its own: `.to(device)` would
     not call it."""
-    return any(_defines_cuda(script, cls, 0) for cls in _classes(script, of))
+    return any(one.name == "cuda" for cls in _classes(script, of) for one in script.all_methods(cls))
 
 
 def has_nothing_else(script: Script, of: ast.expr) -> bool:
@@ -43,12 +43,4 @@ def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
         cls = script.class_of(frame)
         frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
         values = [value for one in frames for value in script.values(one, written(of))]
-    return [made for value in values if (made := script.class_made(value)) is not None]
-
-
-def _defines_cuda(script: Script, cls: ast.ClassDef, depth: int) -> bool:
-    """Whether a class, or one of the project that it is made of, has the method."""
-    if any(one.name == "cuda" for one in script.methods(cls)):
-        return True
-    bases = [one for base in cls.bases for one in script.classes(last_name(base))]
-    return depth < 4 and any(_defines_cuda(script, one, depth + 1) for one in bases)
+    return [made for value in values if (made := script.class_behind(value)) is not None]

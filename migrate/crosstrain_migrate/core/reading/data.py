@@ -18,7 +18,7 @@ from .certain import Certain
 from .fetched import is_fetched_apart
 from .generators import Generators
 from .iterators import DEPTH, Iterators
-from .modes import is_left_out
+from .modes import is_left_out, opposed
 from .ranges import Ranges
 from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
 
@@ -81,7 +81,7 @@ class TrainingData:
         """
         likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
-            found = self._iterated(frame, loop)
+            found = [f for f in self._iterated(frame, loop) if not self._is_of_other(frame, f, node)]
             if any(self._certain.gives_batches(frame, one) for one in found):
                 return self._take(frame, loop, found)
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
@@ -113,6 +113,13 @@ class TrainingData:
                 call, self.script.frame(call), asked, depth + 1, is_training
             )
         return hit
+
+    def _is_of_other(self, frame: Frame, source: ast.expr, node: ast.AST) -> bool:
+        """Whether a function comes to a source only where what it is given keeps it from a node: `if tests: bar = tqdm(loader)`."""
+        return any(
+            text in self.script.parameters(frame) and not self.script.stores(frame, text)
+            for text in opposed(self.script, source, node)
+        )
 
     def _trains_by_itself(self, frame: Frame, node: ast.AST) -> bool:
         """Whether a function makes an optimizer and repeats its steps: its callers' loops go over trainings, not batches."""

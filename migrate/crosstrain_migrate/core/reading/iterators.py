@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .script import Frame, Script, is_function_frame, is_method, names_in, root_of
@@ -119,6 +119,7 @@ class Iterators:
             if depth
             for function in self.script.functions(self.script.last(call.func))
             if not isinstance(self.script.parent(call), ast.Expr) or self._fills(function)
+            if not (_is_next(call) and is_method(call, "next") and self._bound(frame, call.func.value, 0))
         ]
         for function in dict.fromkeys(asked):
             inner = [c for c in self.script.calls_in(function) if not self._repeats(c)]
@@ -278,7 +279,7 @@ class Iterators:
 
     def _iterated(self, frame: Frame, value: ast.expr) -> list[ast.expr]:
         inside = self._iterated_inside(value)
-        self.held.update(inside)
+        self.held.update(one for one in inside if one not in walk(value))
         return inside or [one for source in self.sources(frame, value) for one in self._filled(frame, source)]
 
     def _filled(self, frame: Frame, source: ast.expr) -> list[ast.expr]:
@@ -293,20 +294,30 @@ class Iterators:
         return [one for other in self._same_file(frame) for _, one in self._put_in(other, text)]
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
-        """What the class of an object goes over with `iter`, where the class is the project's own."""
-        functions = self.script.functions(self.script.last(value.func)) if isinstance(value, ast.Call) else []
-        returned = [
-            n.value for f in functions for n in self.script.within(f) if isinstance(n, ast.Return) and n.value
-        ]
-        made = (self.script.class_made(one) for one in (value, *returned))
-        return next((_iterated_in(cls) for cls in made if cls is not None), [])
+        """What the class of an object goes over with `iter`, where the class is the project's own, or of objects of several
+        what this one is given for it."""
+        if (cls := self.script.class_behind(value)) is None:
+            return []
+        found = _iterated_in(cls)
+        made = [call for call in self.script.calls if self.script.class_made(call) is cls]
+        return (self._given_to(value, cls, found) if len(made) > 1 and value in made else []) or found
+
+    def _given_to(self, value: ast.Call, cls: ast.ClassDef, inside: list[ast.expr]) -> list[ast.expr]:
+        """What an object is given of which its class goes over: other objects of the class are none to train on."""
+        found: list[ast.expr] = []
+        for init in (one for one in self.script.methods(cls) if one.name == "__init__"):
+            names = {written(v) for one in inside for v in (one, *self.script.values(init, written(one)))}
+            found += [given for name, given in self.script.given_by(value, init).items() if name in names]
+        return found
 
 
 def _iterated_in(cls: ast.ClassDef) -> list[ast.expr]:
     """What a class goes over with `iter`: not `self.loader` beside the `loader` that it is bound to, nor itself."""
-    calls = (node for node in walk(cls) if isinstance(node, ast.Call) and node.args)
-    found = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "iter"]
-    assigns = (node for node in walk(cls) if isinstance(node, ast.Assign))
+    assigns = [node for node in walk(cls) if isinstance(node, ast.Assign)]
+    kept = [one.value for one in assigns]  # `self.batches = enumerate(loader)`
+    calls = [node for node in walk(cls) if isinstance(node, ast.Call) and node.args]
+    over = ((call, "iter enumerate" if call in kept else "iter") for call in calls)
+    found = [c.args[0] for c, names in over if isinstance(c.func, ast.Name) and c.func.id in words(names)]
     bound_to = {written(target): written(one.value) for one in assigns for target in one.targets}
     names = {written(one) for one in found}
     return [one for one in found if written(one) != "self" and bound_to.get(written(one)) not in names]

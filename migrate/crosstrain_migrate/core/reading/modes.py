@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of
 
@@ -29,6 +30,28 @@ def is_left_out(script: Script, node: ast.AST, call: ast.AST) -> bool:
             return evaluates(script, call) is True
         below = one
     return False
+
+
+def opposed(script: Script, one: ast.AST, other: ast.AST) -> set[str]:
+    """The tests of which one arm, or `not`, has one node and the other another."""
+    there = facts(script, other)
+    return {text for text, holds in facts(script, one) if (text, not holds) in there}
+
+
+def facts(script: Script, node: ast.AST) -> set[tuple[str, bool]]:
+    """The tests of a frame around a node, taken apart at `and` and `not`, with whether they hold there."""
+    found: set[tuple[str, bool]] = set()
+    below = node
+    for one in takewhile(lambda n: not isinstance(n, FUNCTIONS), script.around(node)):
+        if isinstance(one, ast.If) and (below in one.body or below in one.orelse):
+            test, holds = one.test, below in one.body
+            is_and = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and holds
+            for part in test.values if isinstance(test, ast.BoolOp) and is_and else [test]:
+                is_not = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
+                of = part.operand if isinstance(part, ast.UnaryOp) and is_not else part
+                found.add((ast.unparse(of), holds != is_not))
+        below = one
+    return found
 
 
 def _is_false(call: ast.Call) -> bool:

@@ -309,27 +309,25 @@ def _is_of_object(script: Definitions, call: ast.Call, function: Function) -> bo
     is_less = len(given) < named - len(needed.defaults)
     is_more = len(call.args) > named and needed.vararg is None
     is_mode = function.name in ("train", "eval") and not given
-    return ((is_less or is_more or is_mode) and not is_open) or _is_of_a_class(script, call.func, function)
+    return ((is_less or is_more or is_mode) and not is_open) or bool(
+        classes_called(script, call.func, function)
+    )
 
 
-def _is_of_a_class(script: Definitions, method: ast.Attribute, function: Function) -> bool:
-    """Whether all that a method's object is bound to are calls of classes, by the way they are written, `kmeans = Kmeans(8)`,
-    and none of them, nor an attribute that is set, is given the function."""
+def classes_called(script: Definitions, method: ast.Attribute, function: Function) -> list[ast.expr]:
+    """The classes, by the way they are written, that are called for all that a method's object is bound to, `kmeans =
+    Kmeans(8)`, where none of them, nor an attribute that is set, is given the function."""
     text, frame = written(method.value), script.frame(method)
     made = [*script.values(frame, text), *script.values(script.module(method), text)]
-    return (
-        bool(made)
-        and all(
-            isinstance(one, ast.Call)
-            and last_name(one.func)[:1].isupper()
-            and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
-            for one in made
-        )
-        and not any(
-            one.attr == function.name and isinstance(one.ctx, ast.Store)
-            for one in script.table.each(ast.Attribute)
-        )
-    )
+    called = [
+        one.func
+        for one in made
+        if isinstance(one, ast.Call)
+        and last_name(one.func)[:1].isupper()
+        and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
+    ]
+    set_anew = (one.attr for one in script.table.each(ast.Attribute) if isinstance(one.ctx, ast.Store))
+    return called if len(called) == len(made) and function.name not in set_anew else []
 
 
 def _is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:

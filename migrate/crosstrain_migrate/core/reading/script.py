@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .imported import imports_of, is_converted, is_left
 from .made import made_steps
-from .reached import Reached, calls_plain
+from .reached import Reached, calls_plain, classes_called
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -92,6 +92,11 @@ class Script:
 
     def methods(self, cls: ast.ClassDef) -> list[Function]:
         return [node for node in cls.body if isinstance(node, FUNCTIONS)]
+
+    def all_methods(self, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
+        """The methods of a class, and of those of the project that it derives from: `super().__init__(loader)` runs theirs."""
+        bases = [base for name in cls.bases for base in self.classes(self.last(name))] if depth else []
+        return [*self.methods(cls), *(m for base in bases for m in self.all_methods(base, depth - 1))]
 
     def loops_around(self, node: ast.AST) -> list[Loop]:
         """The loops of the same frame around a node, innermost first."""
@@ -240,6 +245,17 @@ class Script:
                 break
         return None
 
+    def class_behind(self, call: ast.expr) -> ast.ClassDef | None:
+        """The class of what a call makes, itself or in a function of the project that returns it."""
+        if (made := self.class_made(call)) or not isinstance(call, ast.Call):
+            return made
+        for function in self.functions(self.last(call.func)):
+            given = [n.value for n in self.within(function) if isinstance(n, ast.Return) and n.value]
+            for value in (*given, *(one for n in given for one in self.values(function, written(n)))):
+                if made := self.class_made(value):
+                    return made
+        return None
+
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
         if function not in self._callers:
@@ -262,10 +278,20 @@ class Script:
         elif any(self.class_of(one) is None for one in self.functions(function.name)):
             # `save(state)` is of the plain function of that name, `saver.save(state)` may be of the method
             found = [one for one in found if not isinstance(one.func, ast.Name) or one.func.id not in names]
+        if cls is not None:
+            found = [one for one in found if not self._is_of_another(one, function, cls)]
         if cls is not None and function.name == "__init__":  # `cls(...)` of a class's own factory
             own = (call for method in self.methods(cls) for call in self.calls_in(method))
             found += [call for call in own if written(call.func) == "cls"]
         return found
+
+    def _is_of_another(self, call: ast.Call, method: Function, cls: ast.ClassDef) -> bool:
+        """Whether a method is called on an object of a library's class, or of another class that has one of that name."""
+        made = classes_called(self, call.func, method) if is_method(call, method.name) else []
+        own = (one for name in made for one in self.classes(self.last(name)))
+        return bool(made) and all(
+            one is not cls and any(m.name == method.name for m in self.methods(one)) for one in own
+        )
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

@@ -43,7 +43,7 @@ def _carried(script: Script, data: Data) -> tuple[str, ast.Call | None]:
             continue
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         for name in sorted(_bound(one) & {name for value in given for name in names_in(value)}):
-            if _is_bound_before(script, data, name) and not _begins_anew(nodes, name, call):
+            if _is_bound_before(script, data, name) and not _begins_anew(script, nodes, name, call):
                 return name, call
     return "", None
 
@@ -66,10 +66,14 @@ def _is_bound_before(script: Script, data: Data, name: str) -> bool:
     return name in script.parameters(data.frame) or any(place_of(s) < place_of(data.loop) for s in stores)
 
 
-def _begins_anew(nodes: list[ast.AST], name: str, call: ast.Call) -> bool:
+def _begins_anew(script: Script, nodes: list[ast.AST], name: str, call: ast.Call) -> bool:
     """Whether the loop binds a variable above a call, always, to what does not come from the batch before."""
     made = [n for n in nodes if isinstance(n, ast.Assign) and place_of(n) < place_of(call)]
-    return any(name in _bound(n) and name not in names_in(n.value) for n in made)
+    fresh = {n for n in made if name in _bound(n) and name not in names_in(n.value)}
+    above = {n: script.parent(n) for n in fresh}
+    return any(
+        not isinstance(o, ast.If) or (fresh & {*o.body} and fresh & {*o.orelse}) for o in above.values()
+    )
 
 
 def _bound(node: ast.Assign) -> set[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.core.reading.modes import facts
+from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_method
+from crosstrain_migrate.syntax.nodes import exits, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 
 from .holders import Held
-
-_EXITS = {"exit", "_exit", "quit", "error"}
 
 
 def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
@@ -19,7 +18,7 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     for sure, all that binds it is in there, and the script goes on without that suite; several of them where all that binds
     and reads it stands under the same test."""
     cls = script.class_of(one.frame) if one.text.startswith("self.") else None
-    frames: list[Frame] = [one.frame] if cls is None else [*_all_methods(script, cls)]
+    frames: list[Frame] = [one.frame] if cls is None else [*script.all_methods(cls)]
     if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
         return []
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
@@ -33,12 +32,6 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     if script.table.is_inside(one.use, condition) or _ends(other):
         return []
     return [(home, last)]
-
-
-def _all_methods(script: Script, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
-    """The methods of a class, and those that it has from its bases: `super().__init__(loader)` may bind the loader, too."""
-    bases = [base for name in cls.bases for base in script.classes(last_name(name))] if depth else []
-    return [*script.methods(cls), *(m for base in bases for m in _all_methods(script, base, depth - 1))]
 
 
 def _made_by_test(
@@ -57,14 +50,8 @@ def _made_by_test(
 
 def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None) -> set[str]:
     """The tests that hold where a node stands; without: those that hold there too."""
-    found: set[str] = set()
-    below = node
-    for around in script.around(node):
-        is_shared = without is not None and script.table.is_inside(without, around)
-        if isinstance(around, ast.If) and below in around.body and not is_main_test(around) and not is_shared:
-            found.add(ast.unparse(around.test))
-        below = around
-    return found
+    found = facts(script, node) - (set() if without is None else facts(script, without))
+    return {text for text, holds in found if holds and "__name__" not in text}
 
 
 def _in_one_suite(script: Script, bound: list[ast.stmt]) -> ast.stmt | None:
@@ -91,6 +78,5 @@ def _binds(statement: ast.stmt, bound: list[ast.stmt]) -> bool:
 def _ends(suite: list[ast.stmt]) -> bool:
     """Whether nothing runs behind a suite."""
     last = suite[-1] if suite else None
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return last_name(last.value.func) in _EXITS
-    return isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break)
+    is_error = isinstance(last, ast.Expr) and is_method(last.value, "error")  # a parser's
+    return is_error or exits(last) or isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break)

@@ -6,10 +6,8 @@ import ast
 from collections.abc import Container
 
 from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
-
-_EXITS = frozenset({"sys.exit", "exit", "quit"})
 
 
 def ends_by_steps(script: Script, loop: Loop) -> bool:
@@ -68,9 +66,7 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     `if 0 < args.max_steps < step: break`."""
     outer = [loop, *script.loops_around(loop)][-1]
     counters = _counters(outer, loop)
-    tests = [
-        n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(script, one) for one in n.body)
-    ]
+    tests = [n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(one) for one in n.body)]
     found: set[str] = set()
     for compared in (n for test in tests for n in walk(test) if isinstance(n, ast.Compare)):
         sides = {
@@ -82,11 +78,8 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     return found
 
 
-def _is_exit(script: Script, node: ast.AST) -> bool:
-    if isinstance(node, ast.Expr):
-        return _is_exit(script, node.value)
-    ends = isinstance(node, ast.Call) and script.dotted(node.func) in _EXITS
-    return ends or isinstance(node, ast.Break | ast.Return | ast.Raise)
+def _is_exit(node: ast.AST) -> bool:
+    return exits(node) or isinstance(node, ast.Break | ast.Return | ast.Raise)
 
 
 def _counters(outer: Loop, loop: Loop) -> set[str]:
@@ -106,7 +99,7 @@ def _compares(test: ast.expr, counters: set[str]) -> bool:
 def _leaves(script: Script, test: ast.If, outer: ast.While, flags: set[str]) -> bool:
     """Whether what a test guards ends a loop: by leaving it, or by the flag that the loop asks for."""
     for node in (n for statement in test.body for n in walk(statement)):
-        if _is_exit(script, node) and (
+        if _is_exit(node) and (
             not isinstance(node, ast.Break) or next(iter(script.loops_around(node))) is outer
         ):
             return True

@@ -108,7 +108,7 @@ def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
 def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in given for n in walk(one))
-    if not counts or (cls := _class_behind(script, call)) is None or _is_torch(script, cls):
+    if not counts or (cls := script.class_behind(call)) is None or _is_torch(script, cls):
         return False
     frame = script.frame(call)
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
@@ -127,19 +127,8 @@ def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:
         for text in dict.fromkeys((scheduler.text, name, f"self.{name}"))
         for value in script.values(frame, text)
     ]
-    made = [(v, cls) for v in values if isinstance(v, ast.Call) and (cls := _class_behind(script, v))]
+    made = [(v, cls) for v in values if isinstance(v, ast.Call) and (cls := script.class_behind(v))]
     return tuple(v for v, _ in made) if made and not any(_is_torch(script, cls) for _, cls in made) else ()
-
-
-def _class_behind(script: Script, call: ast.Call) -> ast.ClassDef | None:
-    """The class of what a call makes, itself or in a function of the project that returns it."""
-    if made := script.class_made(call):
-        return made
-    for function in script.functions(script.last(call.func)):
-        for node in script.within(function):
-            if isinstance(node, ast.Return) and node.value and (made := script.class_made(node.value)):
-                return made
-    return None
 
 
 def _is_torch(script: Script, cls: ast.ClassDef, depth: int = 0) -> bool:

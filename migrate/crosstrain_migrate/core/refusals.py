@@ -18,21 +18,12 @@ from .distributed.group import is_called_below
 from .distributed.mapping import shards_layers
 from .plan import finding_at
 from .reading.data import Data
+from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
 from .reading.frameworks import FRAMEWORKS
 from .reading.groups import makes_group
 from .reading.imported import imported
 from .reading.roles import Roles
-from .reading.script import (
-    FUNCTIONS,
-    Frame,
-    MethodCall,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-    names_in,
-    root_of,
-)
+from .reading.script import Script, is_statement_call
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 # Statements of a file that run nothing, its docstring among them.

@@ -14,9 +14,10 @@ from crosstrain_migrate.syntax.walks import walk
 from .distributed.mapping import distributes_itself
 from .distributed.wrappers import has_wrapper
 from .plan import Plan, finding_at
+from .reading.forms import Frame, is_function_frame, is_method
 from .reading.frameworks import FRAMEWORKS, HIDDEN, LOOPS, TRAINERS
 from .reading.imported import imported
-from .reading.script import Frame, Script, is_function_frame, is_method
+from .reading.script import Script
 
 BUILT_ON, BACKWARD, UNREACHED = "CT901", "CT202", "CT905"
 # Calls by which code is found by its name, so that nobody can say what runs.

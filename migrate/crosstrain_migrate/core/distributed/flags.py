@@ -12,9 +12,10 @@ from typing import Any
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Script
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")

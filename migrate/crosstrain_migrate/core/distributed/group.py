@@ -13,8 +13,9 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
 from crosstrain_migrate.core.placing.ranks import without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -14,15 +14,9 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Script,
-    is_function_frame,
-    is_statement_call,
-    names_in,
-    root_of,
-)
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
 from crosstrain_migrate.syntax.nodes import exits, last_name, written

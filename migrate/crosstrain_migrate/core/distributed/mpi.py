@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.forms import Frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 

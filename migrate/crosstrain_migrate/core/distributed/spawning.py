@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.forms import Frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import is_main_test
 

@@ -11,7 +11,8 @@ import re
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, pairs
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, pairs
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk

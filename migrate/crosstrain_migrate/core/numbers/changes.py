@@ -6,7 +6,7 @@ import ast
 import re
 from enum import Enum, auto
 
-from crosstrain_migrate.core.reading.script import pairs
+from crosstrain_migrate.core.reading.forms import pairs
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 

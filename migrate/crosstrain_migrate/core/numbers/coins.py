@@ -14,8 +14,9 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.draws import RANDOM
+from crosstrain_migrate.core.reading.forms import is_function_frame, names_in
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk

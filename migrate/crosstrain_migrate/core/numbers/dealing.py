@@ -9,20 +9,19 @@ from functools import cached_property
 
 from crosstrain_migrate.core.reading.alike import comes_alike, what_may_differ
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.modes import evaluates
-from crosstrain_migrate.core.reading.phases import Phases
-from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import (
+from crosstrain_migrate.core.reading.forms import (
     Frame,
     Loop,
-    Script,
     is_function_frame,
     is_method,
-    is_statement_call,
     names_in,
     root_of,
     without_gradient,
 )
+from crosstrain_migrate.core.reading.modes import evaluates
+from crosstrain_migrate.core.reading.phases import Phases
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk

@@ -13,15 +13,9 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Loop,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-)
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk

@@ -11,16 +11,10 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.differing import Differing
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-)
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test

@@ -13,7 +13,8 @@ from crosstrain_migrate.core.accelerate import OWN
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script
+from crosstrain_migrate.core.reading.forms import Frame, Loop
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.numbers.changes import Change, assigned, change_of, changed_by, reads
-from crosstrain_migrate.core.reading.script import Script, names_in, root_of
+from crosstrain_migrate.core.reading.forms import names_in, root_of
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 

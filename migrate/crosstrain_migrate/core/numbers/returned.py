@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 

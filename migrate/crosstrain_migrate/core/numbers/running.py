@@ -9,15 +9,9 @@ from typing import NamedTuple
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Backward, Roles
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Loop,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-)
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import BARS, Data
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range, item_of
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 

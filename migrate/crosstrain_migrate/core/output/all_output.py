@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 
 from .alone import plan_alone
 from .audience import Audience

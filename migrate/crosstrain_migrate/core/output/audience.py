@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from crosstrain_migrate.core.reading.alike import comes_alike, may_differ, what_may_differ
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Loop, Script
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, Loop
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.core.reading.workers import FOR_ROWS, given_to_workers
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test

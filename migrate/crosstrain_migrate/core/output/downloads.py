@@ -13,7 +13,8 @@ from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank, is_plain
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import walk

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from crosstrain_migrate.core.reading.script import Script, is_statement_call, pairs
+from crosstrain_migrate.core.reading.forms import pairs
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 

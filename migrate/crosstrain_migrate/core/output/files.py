@@ -13,7 +13,8 @@ from crosstrain_migrate.core import accelerate
 from crosstrain_migrate.core.output.null_device import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk

@@ -8,13 +8,8 @@ from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.draws import RANDOM
-from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
-    MethodCall,
-    Script,
-    is_method,
-    is_statement_call,
-)
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk

@@ -9,7 +9,8 @@ from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_method, is_statement_call
+from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import texts_in, walk

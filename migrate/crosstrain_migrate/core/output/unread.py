@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.script import Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.forms import is_function_frame
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 

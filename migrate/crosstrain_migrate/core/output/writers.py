@@ -7,7 +7,8 @@ import re
 from typing import TypeGuard
 
 from crosstrain_migrate.core.output.commands import _HARMLESS_COMMAND, command_of, is_command
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_statement_call
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import is_method
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.syntax.nodes import last_name
 
 RULE = "CT105"

@@ -10,15 +10,9 @@ import ast
 import re
 from dataclasses import replace
 
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import (
-    FUNCTIONS,
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    names_in,
-)
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

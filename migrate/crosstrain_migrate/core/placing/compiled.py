@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame
+from crosstrain_migrate.core.reading.script import Script
 
 _DECORATORS = ("torch.jit.script", "torch.jit.script_method", "torch.jit.export")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.script import Script, is_method
+from crosstrain_migrate.core.reading.forms import is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import exits
 
 SAID = "this needs CUDA, and stops where there is none"

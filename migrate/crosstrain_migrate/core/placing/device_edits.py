@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, names_in
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name
 

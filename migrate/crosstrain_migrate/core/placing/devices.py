@@ -11,14 +11,8 @@ import re
 from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Script,
-    is_function_frame,
-    is_method,
-    is_statement_call,
-    names_in,
-)
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words, written

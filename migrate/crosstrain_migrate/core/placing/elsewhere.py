@@ -10,14 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from crosstrain_migrate.core.reading.script import (
-    Frame,
-    Script,
-    is_function_frame,
-    is_statement_call,
-    names_in,
-    root_of,
-)
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

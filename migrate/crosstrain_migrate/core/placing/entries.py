@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name
 

@@ -9,7 +9,8 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.draws import RANDOM
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.walks import walk
 
 _SHARED = re.compile(

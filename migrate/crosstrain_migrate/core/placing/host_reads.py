@@ -11,8 +11,9 @@ import math
 import re
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from crosstrain_migrate.core.reading.script import Frame, Script, names_in
+from crosstrain_migrate.core.reading.forms import Frame, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method, is_statement_call, pairs
+from crosstrain_migrate.core.reading.forms import Frame, is_method, pairs
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import LOOPS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import LOOPS, Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk

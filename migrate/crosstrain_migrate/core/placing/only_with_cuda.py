@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import Script, is_method, is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -6,7 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
 
 _DEFINES_FLAG = "DEFINE_"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
 
 _ROOT = re.compile(r"(self\.)?\w*")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.script import Script, is_function_frame
+from crosstrain_migrate.core.reading.forms import is_function_frame
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
 
 

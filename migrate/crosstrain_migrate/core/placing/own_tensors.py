@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_method, names_in, root_of
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, is_method, names_in, root_of
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, written
 from crosstrain_migrate.syntax.scopes import suites
 from crosstrain_migrate.syntax.walks import walk

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 from crosstrain_migrate.core.distributed.wrappers import is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import walk

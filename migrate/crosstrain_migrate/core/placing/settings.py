@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Script, root_of
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, root_of
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, words
 from crosstrain_migrate.syntax.walks import walk
 

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from crosstrain_migrate.core.reading.script import Frame, Script, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import Frame
 from crosstrain_migrate.core.reading.groups import makes_group
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT303"

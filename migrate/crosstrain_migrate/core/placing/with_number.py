@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

@@ -12,7 +12,8 @@ from collections.abc import Collection
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 
-from .script import Loop, Script
+from .forms import Loop
+from .script import Script
 
 # Calls that tell the same on every process: functions, and methods of a text.
 _PLAIN = {"len", "int", "min", "max", "str", "float", "bool", "hasattr", "isinstance"}

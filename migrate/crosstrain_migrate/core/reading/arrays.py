@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from .script import Frame, Script, is_method
+from .forms import Frame, is_method
+from .script import Script
 
 _KEEPS = (
     "to",

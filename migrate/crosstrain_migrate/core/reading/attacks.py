@@ -10,7 +10,8 @@ import ast
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Script, is_function_frame, is_method
+from .forms import Frame, is_function_frame, is_method
+from .script import Script
 
 
 def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:

@@ -13,7 +13,8 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
-from .script import Frame, Script, is_function_frame, is_method, names_in, root_of
+from .forms import Frame, is_function_frame, is_method, names_in, root_of
+from .script import Script
 
 _DEPTH = 6  # how many names and calls are followed
 _NUMBERS = {"linspace", "logspace", "geomspace", "product", "permutations", "combinations", "repeat", "count"}

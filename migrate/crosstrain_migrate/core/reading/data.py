@@ -16,11 +16,12 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
 from .fetched import is_fetched_apart
+from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
 from .generators import Generators
 from .iterators import DEPTH, Iterators
 from .modes import is_left_out, opposed
 from .ranges import Ranges
-from .script import Frame, Loop, Script, is_function_frame, is_method, names_in, root_of
+from .script import Script
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}

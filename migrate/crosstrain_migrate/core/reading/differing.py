@@ -21,9 +21,10 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
 from .draws import RANDOM
+from .forms import Frame, Loop, is_function_frame, is_method, pairs, root_of
 from .keys import Key, entries_of, entry_of, is_got, is_root, parts
 from .roles import Roles
-from .script import Frame, Loop, Script, is_function_frame, is_method, pairs, root_of
+from .script import Script
 
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")

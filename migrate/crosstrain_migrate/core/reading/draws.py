@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from crosstrain_migrate.syntax.nodes import Function, written
 from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
 
+from .forms import Frame, is_function_frame, is_method, names_in
 from .roles import Roles
-from .script import Frame, Script, is_function_frame, is_method, is_statement_call, names_in
+from .script import Script, is_statement_call
 
 RANDOM = re.compile(
     r"^(torch|numpy|np|random|numpy\.random)\.(.*\.)?"

@@ -6,7 +6,8 @@ import ast
 
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Script, is_statement_call, names_in, root_of
+from .forms import names_in, root_of
+from .script import Script, is_statement_call
 
 
 def is_fetched_apart(script: Script, step: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:

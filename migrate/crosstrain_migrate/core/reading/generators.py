@@ -11,8 +11,9 @@ from collections.abc import Callable
 from crosstrain_migrate.syntax.nodes import Function, last_name
 
 from .certain import Certain
+from .forms import is_function_frame, is_method
 from .iterators import Iterators
-from .script import Script, is_function_frame, is_method
+from .script import Script
 
 Sources = Callable[[ast.expr], list[ast.expr]]
 

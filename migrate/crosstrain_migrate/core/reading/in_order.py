@@ -9,7 +9,8 @@ import ast
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
-from .script import Script, is_method
+from .forms import is_method
+from .script import Script
 
 
 def reads_in_order(script: Script) -> bool:

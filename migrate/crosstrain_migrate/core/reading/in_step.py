@@ -9,7 +9,8 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Loop, Script, is_function_frame, is_method
+from .forms import Frame, Loop, is_function_frame, is_method
+from .script import Script
 
 # What Python knows of a tensor without its values, or has read already.
 _OF_THE_HOST = words("item tolist numpy cpu size dim numel shape device dtype ndim get keys")

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .script import Frame, Script, is_function_frame, is_method, names_in, root_of
+from .forms import Frame, is_function_frame, is_method, names_in, root_of
+from .script import Script
 
 DEPTH = 4  # how many calls, or names, are followed
 Sources = Callable[[Frame, ast.expr], list[ast.expr]]

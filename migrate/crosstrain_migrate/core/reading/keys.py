@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import written
 
-from .script import is_method
+from .forms import is_method
 
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
 

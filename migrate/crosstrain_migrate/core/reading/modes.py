@@ -7,7 +7,8 @@ from itertools import takewhile
 
 from crosstrain_migrate.syntax.nodes import last_name, place_of
 
-from .script import FUNCTIONS, Script, is_method
+from .forms import FUNCTIONS, is_method
+from .script import Script
 
 
 def evaluates(script: Script, node: ast.AST) -> bool | None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .forms import is_function_frame, is_method, names_in
 from .modes import is_left_out
 from .roles import STEPS, Roles
-from .script import Script, is_function_frame, is_method, names_in
+from .script import Script
 
 Step = tuple[ast.Call, list[ast.expr]]  # a backward or a step, and the tests of the loop's frame around it
 

@@ -12,7 +12,8 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
-from .script import Frame, Script, is_method, names_in, root_of
+from .forms import Frame, is_method, names_in, root_of
+from .script import Script
 
 _GROWS = ("append", "extend", "push", "add", "insert", "appendleft")
 _TENSOR_METHODS = ("to", "cuda", "unsqueeze", "float", "long", "view", "reshape")

@@ -18,8 +18,9 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .attacks import is_of_inputs
 from .data import Data, TrainingData
+from .forms import Frame, is_function_frame, is_method
 from .frameworks import HIDDEN
-from .script import Frame, Script, is_function_frame, is_method
+from .script import Script
 
 STEPS = ("step", "step_and_update_lr")
 # `x.step()` where x is no optimizer, by the names that people give to such things.

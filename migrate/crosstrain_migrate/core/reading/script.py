@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import takewhile
-from typing import TypeGuard
 
+from crosstrain_migrate.core.reading.forms import (
+    FUNCTIONS,
+    LOOPS,
+    Frame,
+    Loop,
+    bound_in,
+    is_function_frame,
+    is_method,
+    names_no_gradient,
+    plain_text,
+    root_of,
+    without_gradient,
+)
 from crosstrain_migrate.syntax.nodes import (
     Function,
     all_arguments,
@@ -27,10 +39,6 @@ from .imported import imports_of, is_converted, is_left
 from .made import made_steps
 from .reached import Reached, calls_plain, classes_called
 
-Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
-Loop = ast.For | ast.AsyncFor | ast.While
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
 
@@ -126,7 +134,7 @@ class Script:
         around = (node, *self.around(node))
         own = takewhile(lambda one: not isinstance(one, FUNCTIONS), around)
         decorators = getattr(self.frame(node), "decorator_list", ())
-        return any(map(_names_no_gradient, decorators)) or any(
+        return any(map(names_no_gradient, decorators)) or any(
             without_gradient(one) for one in own if isinstance(one, ast.With)
         )
 
@@ -201,7 +209,7 @@ class Script:
         for frame, nodes in self._within.items():
             own = found[frame] = defaultdict(list)
             others = (node for node in nodes if not gives_itself(node))
-            for target, value in (bound for node in others for bound in _bound(node)):
+            for target, value in (bound for node in others for bound in bound_in(node)):
                 own[written(target)].append(value)
         return found
 
@@ -408,7 +416,7 @@ class Script:
         """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
         found = self._dotted.get(node)  # asked five times of each call of a script
         if found is None:
-            text = _plain(node)
+            text = plain_text(node)
             head, dot, rest = text.partition(".")
             found = self._imports[self.module(node)].get(head, [head])[-1] + dot + rest if text else ""
             self._dotted[node] = found
@@ -416,7 +424,7 @@ class Script:
 
     def may_name(self, node: ast.AST) -> list[str]:
         """What `dotted` is of each import of its first name: branches may import one name from several files."""
-        head, dot, rest = _plain(node).partition(".")
+        head, dot, rest = plain_text(node).partition(".")
         return [one + dot + rest for one in dict.fromkeys(self._imports[self.module(node)].get(head, [head]))]
 
     def name_of(self, module: str, node: ast.AST) -> str:
@@ -449,65 +457,6 @@ class Script:
         return imports_of(self.modules, self.table.parents, self.module, self.links)
 
 
-def _bound(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a plain assignment, or one part of a `with`, binds to what."""
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from pairs(target, node.value)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        yield node.target, node.value
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, node.context_expr
-
-
-def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
-    """What an assignment binds to what, where both sides are written out: `a, b = x, y`."""
-    if (
-        isinstance(target, ast.Tuple | ast.List)
-        and isinstance(value, ast.Tuple | ast.List)
-        and len(target.elts) == len(value.elts)
-    ):
-        for inner, part in zip(target.elts, value.elts, strict=True):
-            yield from pairs(inner, part)
-    else:
-        yield target, value
-
-
-def _plain(node: ast.AST) -> str:
-    """An expression of names and dots alone; empty for any other."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-def names_in(node: ast.AST) -> set[str]:
-    """The variables that an expression or a statement mentions."""
-    return {one.id for one in walk(node) if isinstance(one, ast.Name)}
-
-
-def root_of(node: ast.AST) -> str:
-    """`a` of `a.b[c].d()`; empty where no variable stands there."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def is_function_frame(frame: Frame) -> TypeGuard[Function]:
-    return isinstance(frame, FUNCTIONS)
-
-
-class MethodCall(ast.Call):
-    """A call of an attribute, for the types alone: no node is one at run time."""
-
-    func: ast.Attribute
-
-
-def is_method(call: ast.AST, *names: str) -> TypeGuard[MethodCall]:
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
-
-
 def is_statement_call(script: Script, call: ast.AST) -> bool:
     """Whether a call stands alone as a statement."""
     return isinstance(script.parent(call), ast.Expr)
@@ -515,13 +464,3 @@ def is_statement_call(script: Script, call: ast.AST) -> bool:
 
 def _is_static(function: Function) -> bool:
     return any(last_name(one) == "staticmethod" for one in function.decorator_list)
-
-
-def without_gradient(block: ast.With) -> bool:
-    """`with torch.no_grad():`"""
-    return any(_names_no_gradient(one.context_expr) for one in block.items)
-
-
-def _names_no_gradient(node: ast.expr) -> bool:
-    text = ast.unparse(node)
-    return "no_grad" in text or "inference_mode" in text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks.linked import is_mark
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk

@@ -10,8 +10,9 @@ import ast
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script, is_function_frame, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 

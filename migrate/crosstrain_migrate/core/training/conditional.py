@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
 from crosstrain_migrate.core.reading.modes import facts
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_method
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import exits, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 

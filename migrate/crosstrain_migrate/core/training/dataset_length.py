@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Loop
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Loop, Script
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 RULE = "CT201"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crosstrain_migrate.core.reading.script import FUNCTIONS, Frame, Script, is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 
 

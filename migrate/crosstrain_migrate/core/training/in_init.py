@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from crosstrain_migrate.core.reading.forms import Frame
 from crosstrain_migrate.core.reading.roles import Stepped
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 from .holders import Held

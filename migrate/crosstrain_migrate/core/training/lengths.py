@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.reading.alike import counters_of
-from crosstrain_migrate.core.reading.script import Frame, Loop, Script, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk

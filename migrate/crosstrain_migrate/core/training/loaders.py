@@ -7,8 +7,9 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Frame
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Frame, Script
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 

@@ -11,9 +11,10 @@ from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import STEPS
-from crosstrain_migrate.core.reading.script import Script, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.walks import walk
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Loop, Script, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 

@@ -10,7 +10,8 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import Script, names_in
+from crosstrain_migrate.core.reading.forms import names_in
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
 
 from .queued import gives_from_queue

@@ -1,0 +1,84 @@
+"""Frames, loops and calls as forms of code: small questions about one node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TypeGuard
+
+from crosstrain_migrate.syntax.nodes import Function
+from crosstrain_migrate.syntax.walks import walk
+
+Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
+Loop = ast.For | ast.AsyncFor | ast.While
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def bound_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a plain assignment, or one part of a `with`, binds to what."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from pairs(target, node.value)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+
+
+def pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """What an assignment binds to what, where both sides are written out: `a, b = x, y`."""
+    if (
+        isinstance(target, ast.Tuple | ast.List)
+        and isinstance(value, ast.Tuple | ast.List)
+        and len(target.elts) == len(value.elts)
+    ):
+        for inner, part in zip(target.elts, value.elts, strict=True):
+            yield from pairs(inner, part)
+    else:
+        yield target, value
+
+
+def plain_text(node: ast.AST) -> str:
+    """An expression of names and dots alone; empty for any other."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The variables that an expression or a statement mentions."""
+    return {one.id for one in walk(node) if isinstance(one, ast.Name)}
+
+
+def root_of(node: ast.AST) -> str:
+    """`a` of `a.b[c].d()`; empty where no variable stands there."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_function_frame(frame: Frame) -> TypeGuard[Function]:
+    return isinstance(frame, FUNCTIONS)
+
+
+class MethodCall(ast.Call):
+    """A call of an attribute, for the types alone: no node is one at run time."""
+
+    func: ast.Attribute
+
+
+def is_method(call: ast.AST, *names: str) -> TypeGuard[MethodCall]:
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+def without_gradient(block: ast.With) -> bool:
+    """`with torch.no_grad():`"""
+    return any(names_no_gradient(one.context_expr) for one in block.items)
+
+
+def names_no_gradient(node: ast.expr) -> bool:
+    text = ast.unparse(node)
+    return "no_grad" in text or "inference_mode" in text

@@ -10,14 +10,13 @@ from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
 from .definitions import Definitions
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from .forms import FUNCTIONS
 
 
 def may_act(script: Definitions, calls: list[ast.Call]) -> bool:
     """Whether the calls of a script's top level come to more than libraries, there and in plain functions of the file: to a
     method of an object, a class, another file, a function that is handed on."""
-    own = {one.name: one for one in script.entry.body if isinstance(one, _FUNCTIONS)}
+    own = {one.name: one for one in script.entry.body if isinstance(one, FUNCTIONS)}
     if any(one.decorator_list for one in own.values()):
         return bool(calls)
     work, seen = list(calls), set[str]()

@@ -11,7 +11,7 @@ from crosstrain_migrate.syntax.nodes import Function, defaults_by_name
 from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from .forms import FUNCTIONS
 
 
 class Definitions(Protocol):
@@ -46,7 +46,7 @@ def _made(script: Definitions, call: ast.expr) -> Function | None:
     if not isinstance(call, ast.Call):
         return None
     for maker in script.functions(script.dotted(call.func).rpartition(".")[2]):
-        inner = {one.name: one for one in walk(maker) if isinstance(one, _FUNCTIONS) and one is not maker}
+        inner = {one.name: one for one in walk(maker) if isinstance(one, FUNCTIONS) and one is not maker}
         returns = [one.value for one in script.within(maker) if isinstance(one, ast.Return)] if inner else []
         returned = {one.id if isinstance(one, ast.Name) else "" for one in returns}
         step = inner.get(returned.pop()) if len(returned) == 1 else None

@@ -14,8 +14,8 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 from .acting import may_act
 from .definitions import Definitions
+from .forms import FUNCTIONS
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 _OF_GROUP = ("command", "group", "callback", "result_callback")
@@ -161,12 +161,12 @@ class Reached:
         """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script that only asks
         libraries, or for nothing;
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
-        definitions = (*_FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
+        definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
         calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
-        functions = [s for s in self.script.entry.body if isinstance(s, _FUNCTIONS)]
+        functions = [s for s in self.script.entry.body if isinstance(s, FUNCTIONS)]
         asked = self._asked_objects
         return [
             one
@@ -243,12 +243,12 @@ def _may_mean_any(node: ast.AST) -> bool:
 def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Constant | str]:
     """The names that code mentions which runs with `top`: not in the functions and classes of a file or a class."""
     if isinstance(top, ast.ClassDef):
-        work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, _FUNCTIONS))]
+        work = [*top.bases, *top.keywords, *(s for s in top.body if not isinstance(s, FUNCTIONS))]
     else:
         work = list(children(top))
     while work:
         node = work.pop()
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and isinstance(top, ast.Module):
             work += node.decorator_list
             continue
         if isinstance(node, ast.Assign) and last_name(node.targets[0]) == "__all__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import LOOPS, Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks.linked import is_mark
@@ -33,7 +33,7 @@ class Anchors:
         is_element = self.all_of(one.frame, one.text) == one.text
         index = names_in(ast.parse(one.text)) - {root} if is_element else set()
         loops = self.script.loops_around(one.use)
-        if isinstance(one.use, ast.For | ast.AsyncFor | ast.While):
+        if isinstance(one.use, LOOPS):
             loops = [one.use, *loops]
         for loop in reversed(loops):
             inside = set(map(id, walk(loop)))

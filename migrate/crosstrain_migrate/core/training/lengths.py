@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.reading.alike import counters_of
-from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
+from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -140,7 +140,7 @@ def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
 def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
     """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`."""
     suite, statement = script.suite_of(bound), script.statement(read)
-    loops = [i for i, one in enumerate(suite) if isinstance(one, ast.For | ast.AsyncFor | ast.While)]
+    loops = [i for i, one in enumerate(suite) if isinstance(one, LOOPS)]
     above = suite[: loops[0]] if loops else suite
     return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
 

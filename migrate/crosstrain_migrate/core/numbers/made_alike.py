@@ -99,7 +99,7 @@ class MadeAlike:
             return []
         if name in PASSED_ON:
             return [*([call.func.value] if isinstance(call.func, ast.Attribute) else []), *given]
-        is_own = self.script.functions(name) or self.differing.is_variable(call.func)
+        is_own = self.script.functions(name) or self.differing.variables.is_variable(call.func)
         return given if is_own or (name in ("max", "min") and len(given) > 1) else []
 
     def _repair_all(self, found: Sequence[tuple[ast.expr, ast.AST]], depth: int) -> bool:

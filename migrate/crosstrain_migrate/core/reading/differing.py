@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cached_property
 
 from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
@@ -21,15 +20,15 @@ from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
 from .draws import RANDOM
-from .forms import Frame, Loop, is_function_frame, is_method, pairs, root_of
+from .forms import Frame, Loop, is_function_frame, is_method, pairs
 from .keys import Key, entries_of, entry_of, is_got, is_root, parts
 from .roles import Roles
 from .script import Script
+from .variables import Variables
 
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
-_PARSES = ("parse_args", "parse_known_args")
 _SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
 
 
@@ -46,6 +45,7 @@ class Differing:
     ) -> None:
         """alike: what the conversion makes alike behind a loop, by function and variable. models: what is prepared."""
         self.script = script
+        self.variables = Variables(script)
         self.roles = roles
         self.loops: set[ast.AST] = {one.loop for one in roles.data if one.loop is not None}
         self.loops |= {one.loop for one in evaluations.dealt} | {one.loop for one in evaluations.whole}
@@ -59,10 +59,10 @@ class Differing:
         self._results: dict[Frame, list[int]] = {}
         for (frame, text), loop in alike.items():
             for store in script.stores(frame, text):
-                if (key := self.key(store)) is not None:
+                if (key := self.variables.key(store)) is not None:
                     self._until[key] = loop
-        prepared = {key for text, use in models if (key := self._key_of(text, use)) is not None}
-        self._repeated = Repeated(script, roles, evaluations, {*prepared}, self._roots).loops()
+        prepared = {key for text, use in models if (key := self.variables.key_of(text, use)) is not None}
+        self._repeated = Repeated(script, roles, evaluations, {*prepared}, self.variables.roots).loops()
         self._spread()
 
     # -- asked by the others -----------------------------------------------------------------------------------
@@ -89,54 +89,19 @@ class Differing:
         if (
             isinstance(node, ast.Subscript | ast.Attribute)
             and not self._is_called(node)
-            and (isinstance(node, ast.Subscript) or self.key(node) not in self._until)
-            and (entry := self._entry(node)) is not None
+            and (isinstance(node, ast.Subscript) or self.variables.key(node) not in self._until)
+            and (entry := self.variables.entry(node)) is not None
         ):
-            key = self.key(node)
+            key = self.variables.key(node)
             return max(self._of_key(entry), self._of_key(key) if key is not None else ALIKE)
         if isinstance(node, ast.Call):
             return self._of_call(node)
         return max((self.level(child) for child in children(node)), default=ALIKE)
 
-    def key(self, node: ast.AST) -> Key | None:
-        """What stands for the variable at the root of an expression: `d` of `d["k"].x`, an attribute of `self`."""
-        while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "self"
-            ):
-                cls = self._class_around(node)
-                return (cls, node.attr) if cls is not None else None
-            node = node.func if isinstance(node, ast.Call) else node.value
-        if not isinstance(node, ast.Name):
-            return None
-        scope = self.script.table.of_node[node].resolve(node.id)
-        return (scope.node, node.id) if scope is not None else None
-
-    def _key_of(self, text: str, use: ast.AST) -> Key | None:
-        """The same for the text of a variable, or an attribute, that stands at a node."""
-        if text.startswith("self."):
-            cls = self._class_around(use)
-            return (cls, text.split(".")[1]) if cls is not None else None
-        scope = self.script.table.of_node[use].resolve(text)
-        return (scope.node, text) if scope is not None else None
-
-    def _roots(self, node: ast.expr) -> set[object]:
-        """The variables that an expression may stand for, also under the names by which they were passed on."""
-        found: set[object] = set()
-        work = [node]
-        while work:
-            key = self.key(work.pop())
-            if key is not None and key not in found:
-                found.add(key)
-                work += self._origins.get(key, ())
-        return found
-
     def make_alike(self, node: ast.expr, within: ast.AST | None = None) -> None:
         """The conversion makes what an expression says the same on every process: everywhere, or within a statement."""
         is_entry = isinstance(node, ast.Subscript) and is_root(node.value)
-        key = self._entry(node) if is_entry else self.key(node) if is_root(node) else None
+        key = self.variables.entry(node) if is_entry else self.variables.key(node) if is_root(node) else None
         if within is None and key is not None:
             self._fixed.add(key)
         if within is not None or key is None or is_entry:
@@ -155,7 +120,7 @@ class Differing:
     def calls_trained(self, call: ast.Call) -> bool:
         """Whether a call asks a model, or another object that the training calls."""
         text = written(call.func)
-        if isinstance(call.func, ast.Name) and not self.is_variable(call.func):
+        if isinstance(call.func, ast.Name) and not self.variables.is_variable(call.func):
             return False
         return text in self._trained or (is_method(call, "loss") and text.rpartition(".")[0] in self._trained)
 
@@ -174,7 +139,7 @@ class Differing:
         return self._texts[node]
 
     def _of_variable(self, node: ast.Name | ast.Attribute) -> int:
-        key = self.key(node)
+        key = self.variables.key(node)
         if key is None:
             return ALIKE
         loop = self._until.get(key)
@@ -195,21 +160,6 @@ class Differing:
     def _of_key(self, key: Key) -> int:
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
 
-    def _entry(self, node: ast.expr) -> Key | None:
-        """What stands for `d["k"]`, `d.get("k")` or `args.k`, where an expression is that or taken out of it: variables."""
-        while isinstance(node, ast.Subscript | ast.Call | ast.Attribute | ast.Starred):
-            inner = node.func if isinstance(node, ast.Call) else node.value
-            if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id != "self":
-                key = self.key(inner)
-                return (key[0], f"{key[1]}.{node.attr}") if key is not None else None
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and is_root(inner):
-                key = self.key(inner)
-                return entry_of(key, node.slice) if key is not None else None
-            if isinstance(node, ast.Call) and is_got(node) and (key := self.key(node)) is not None:
-                return entry_of(key, node.args[0])
-            node = inner
-        return None
-
     def _counts_found(self, call: ast.Call) -> bool:
         """`len(hard[0])` of `hard = np.where(losses > 1)`, `len(x)` of `x = x[x < 1]`: what is found depends on the values."""
         of = call.args[0] if last_name(call.func) == "len" and call.args else None
@@ -226,7 +176,11 @@ class Differing:
         name = last_name(call.func)
         if name in _SAME_CALLS:
             return max(map(self.level, call.args)) if self._counts_found(call) else ALIKE
-        if is_got(call) and (entry := self._entry(call)) is not None and (key := self.key(call)) is not None:
+        if (
+            is_got(call)
+            and (entry := self.variables.entry(call)) is not None
+            and (key := self.variables.key(call)) is not None
+        ):
             return max(self._of_key(entry), self._of_key(key), *map(self.level, call.args[1:]), ALIKE)
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
@@ -246,7 +200,7 @@ class Differing:
     def _is_function(self, func: ast.expr) -> bool:
         """Whether a call's function is named itself, in its module or of `self`: no object's method of the same name."""
         of = func.value if isinstance(func, ast.Attribute) else func
-        return not self.is_variable(of) and not isinstance(of, ast.Call | ast.Subscript)
+        return not self.variables.is_variable(of) and not isinstance(of, ast.Call | ast.Subscript)
 
     def _yields(self, function: Function) -> bool:
         return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.script.within(function))
@@ -259,57 +213,7 @@ class Differing:
         """Whether a node stands in a loop over batches."""
         return any(loop in self.loops for loop in self.script.loops_around(node))
 
-    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
-        return next((one for one in self.script.around(node) if isinstance(one, ast.ClassDef)), None)
-
     # -- from variable to variable -----------------------------------------------------------------------------
-
-    @cached_property
-    def _statements(self) -> list[tuple[Frame, ast.AST]]:
-        """What binds or changes something in reached code."""
-        kinds = (
-            ast.Assign,
-            ast.AnnAssign,
-            ast.AugAssign,
-            ast.For,
-            ast.Expr,
-            ast.Return,
-            ast.withitem,
-            ast.NamedExpr,
-        )
-        return [
-            (f, n) for f in self.script.reached_frames for n in self.script.within(f) if isinstance(n, kinds)
-        ]
-
-    @cached_property
-    def _given(self) -> list[tuple[Key, ast.expr]]:
-        """The parameters of the project's functions, each with what a call gives for it."""
-        found: list[tuple[Key, ast.expr]] = []
-        for frame in filter(is_function_frame, self.script.reached_frames):
-            for name in self.script.parameters(frame):
-                found += [((frame, name), one) for one, _ in self.script.given_for(frame, name)]
-        return found
-
-    @cached_property
-    def _origins(self) -> dict[Key, list[ast.expr]]:
-        """What a variable is another name of, or is taken out of: an object changed through it changes that, too."""
-        found: dict[Key, list[ast.expr]] = defaultdict(list)
-        for key, given in self._given:
-            found[key].append(given)
-        plain = (ast.Name, ast.Attribute, ast.Subscript)
-        for _, node in self._statements:
-            bound: list[tuple[ast.expr, ast.expr]] = []
-            if isinstance(node, ast.For):
-                bound = [(target, node.iter) for target in parts(node.target)]
-            elif isinstance(node, ast.Assign):
-                bound = [
-                    one for t in node.targets for one in pairs(t, node.value) if isinstance(one[1], plain)
-                ]
-            for target, value in bound:
-                variable = self._entry(target) or self.key(target)
-                if variable is not None:
-                    found[variable].append(value)
-        return found
 
     def _spread(self) -> None:
         """Goes over the code until nothing more is found that may differ."""
@@ -317,16 +221,16 @@ class Differing:
         self._results.clear()
         for _ in range(12):
             before = (dict(self._levels), {frame: list(levels) for frame, levels in self._results.items()})
-            for frame, node in self._statements:
+            for frame, node in self.variables.statements:
                 self._one(frame, node)
-            for parameter, given in self._given:
+            for parameter, given in self.variables.given:
                 self._give(parameter, given)
             if before == (self._levels, self._results):
                 return
 
     def _give(self, parameter: Key, given: ast.expr) -> None:
         """Of an object of which members alone may differ, `args.log`, a function is given the others alike."""
-        key = self.key(given) if isinstance(given, ast.Name) and self.level(given) else None
+        key = self.variables.key(given) if isinstance(given, ast.Name) and self.level(given) else None
         if key is not None and self._of_key(key) == ALIKE:
             for _, name in [one for one in self._entries.get(key, ()) if self._of_key(one)]:
                 self._raise_entry(parameter, (parameter[0], parameter[1] + name.removeprefix(key[1])), GIVEN)
@@ -356,7 +260,7 @@ class Differing:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         for part, given in pairs(target, value):
-            key = self.key(part) if isinstance(part, ast.Name) else None
+            key = self.variables.key(part) if isinstance(part, ast.Name) else None
             entries = entries_of(given)
             if key is not None and entries:
                 for name, one in entries:
@@ -397,7 +301,7 @@ class Differing:
     def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
         """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose
         folder is named by the time."""
-        key = self.key(returned) if isinstance(returned, ast.Name) else None
+        key = self.variables.key(returned) if isinstance(returned, ast.Name) else None
         if key is None or self._of_key(key) or key[0] is not frame or not is_function_frame(frame):
             return []
         uses = [self.script.parent(call) for call in self.script.callers(frame)]
@@ -415,9 +319,9 @@ class Differing:
 
     def _bind(self, target: ast.expr, level: int) -> None:
         for part in parts(target):
-            key = self.key(part)
+            key = self.variables.key(part)
             if key is not None and not self._is_made_alike(part):
-                self._raise_entry(key, self._entry(part) or key, level)
+                self._raise_entry(key, self.variables.entry(part) or key, level)
 
     def _raise_entry(self, key: Key, entry: Key, level: int) -> None:
         if level:
@@ -435,23 +339,23 @@ class Differing:
         if not level or QUIET_ROOTS.search(written(call.func)) or is_method(call, "backward", "step"):
             return
         of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        if self._roots(of) & self._options and isinstance(of, ast.Name):
+        if self.variables.roots(of) & self.variables.options and isinstance(of, ast.Name):
             return  # a function that the options hold: `args.hook(loss)` leaves them as they are
         seen: set[Key] = set()
         work: list[tuple[ast.expr, str]] = [(of, "")]
         while work:
             node, member = work.pop()
-            key = self.key(node)
-            scope, name = self._entry(node) or key or (node, "")
+            key = self.variables.key(node)
+            scope, name = self.variables.entry(node) or key or (node, "")
             entry = (scope, name + member if member.count(".") + member.count("[") < 3 else name)
-            if key is None or entry in seen or key not in self._variables:
+            if key is None or entry in seen or key not in self.variables.bound:
                 continue
             seen.add(entry)
             self._raise_entry(key, entry, level)
             # `.log` of `args.log`, which the caller's `args` has as well
             member = entry[1].removeprefix(key[1])
-            work += ((one, member) for one in self._item_of(node) or self._origins.get(key, []))
-            work += ((one, "") for one in self._origins.get(entry, ()) if member)
+            work += ((one, member) for one in self._item_of(node) or self.variables.origins.get(key, []))
+            work += ((one, "") for one in self.variables.origins.get(entry, ()) if member)
 
     def _item_of(self, node: ast.expr) -> list[ast.expr]:
         """`meters` of the loop `for meter in meters` around a variable that nothing else there binds: another loop may give
@@ -464,40 +368,3 @@ class Differing:
                 is_item = isinstance(loop, ast.For) and all(n in parts(loop.target) for n in bound)
                 return [loop.iter] if is_item and isinstance(loop, ast.For) else []
         return []
-
-    @cached_property
-    def _options(self) -> set[Key]:
-        """What holds the command line's options."""
-        found = set()
-        for _, node in self._statements:
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-                continue
-            if last_name(node.value.func) in _PARSES:
-                found |= {
-                    key for t in node.targets for part in parts(t) if (key := self.key(part)) is not None
-                }
-        return found
-
-    @cached_property
-    def _variables(self) -> set[Key]:
-        """What is bound by more than an import or a definition."""
-        found = {key for key, _ in self._given}
-        for frame in self.script.frames:
-            found |= {(frame, name) for name in self.script.parameters(frame)}
-        modules = {
-            alias.asname or alias.name.partition(".")[0]
-            for one in self.script.table.each(ast.Import)
-            for alias in one.names
-        }
-        for node in self.script.table.parents:
-            is_bound = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
-            if isinstance(node, ast.Attribute) and root_of(node) in modules:
-                continue  # `torch.backends.cudnn.benchmark = True` makes no variable of torch
-            if is_bound and (key := self.key(node)) is not None:
-                found.add(key)
-        return found
-
-    def is_variable(self, node: ast.expr) -> bool:
-        """Whether an expression is a variable, or an attribute, that an assignment or a call binds."""
-        key = self.key(node)
-        return key in self._variables and key[1] != "self"

@@ -59,7 +59,8 @@ class Meter:
 class Trainer(Meter):
     def update(self, x):
         <step self.model(x).mean()>
-words, meter, trainer = Counter(), Meter(), Trainer()
+from collections import Counter; Kind = {'a': Trainer}[kind]
+words, meter, trainer = Counter(), Meter(), Kind()
 for x in names: words.update(x)
 for x in held: meter.update(x)
 for x in loader: trainer.update(x)

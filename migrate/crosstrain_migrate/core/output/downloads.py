@@ -121,7 +121,7 @@ class Downloads:
         asking = self._asking(call)
         if asking is None or not paths or self._trains(asking) or (helper and self._trains(helper)):
             return
-        reads = [c for c in self.script.calls if self.files.reads(c, asking, paths)]
+        reads = [c for c in self.script.calls if self.files.read.behind(c, asking, paths)]
         asked = self.files.paths.spelled_in(asking.test)
         if reads and paths & asked:
             self._first(call, asking)

@@ -24,12 +24,12 @@ from .audience import OWN, Audience
 from .helpers import Helpers, draws
 from .meetings import Meetings
 from .paths import Paths
+from .reads import Reads
 from .stamps import Stamps
 
 FILE = "CT403"
 GROUP = "files"
 REASON = "one process writes"
-_DEPTH = 2  # how far calls are followed to one that reads a file
 # As the main process leaves the random numbers, all go on; until it is there, they wait.
 _SHARE_DRAWS = 'synchronize_rng_states(["python", "numpy", "torch"])'
 _HANDLED = frozenset({"pickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump", "dill.dump", "cPickle.dump"})
@@ -50,8 +50,7 @@ class Files:
         self._waited: list[ast.stmt] = []  # guards above which all wait
         self._ended: list[ast.stmt] = []  # guards behind which all wait
         self._drawing: list[ast.stmt] = []  # those of them in which random numbers are drawn
-        self._given: dict[ast.Call, set[str]] = {}  # how the paths are written that a call may be given
-        self._readers: dict[tuple[ast.Call, int], bool] = {}  # whether it reads a file, by depth
+        self.read = Reads(plan.script, audience, self.paths)
         self.meetings = Meetings(plan, self.helpers, self._ended)
 
     def run(self) -> None:
@@ -137,7 +136,7 @@ class Files:
         """Plans that the main process removes a file when all have read it, where they may wait."""
         statement = self.script.statement(removal)
         given = {text for one in removal.args for text in self.paths.spelled(one)}
-        is_read = any(self.reads(c, statement, given, before=True) for c in self.script.calls if given)
+        is_read = any(self.read.behind(c, statement, given, before=True) for c in self.script.calls if given)
         if is_read and not self._may_wait_at([removal]):
             reason = "the main process may remove this file before another one has read it"
             self.plan.note(FILE, removal, reason, "wait before it: `accelerator.wait_for_everyone()`")
@@ -212,12 +211,12 @@ class Files:
 
         closes: behind the statement the file is whole.
         """
-        reads = [c for c in self.script.calls if paths and self.reads(c, statement, paths)]
+        reads = [c for c in self.script.calls if paths and self.read.behind(c, statement, paths)]
         reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
-        reads = [one for one in reads if self._may_wait_at([one]) or self.reads(one, statement, surely)]
+        reads = [one for one in reads if self._may_wait_at([one]) or self.read.behind(one, statement, surely)]
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
             return closes and self._wait_behind(statement)
@@ -248,36 +247,6 @@ class Files:
         code = f"{self.state(read)}.wait_for_everyone()"
         reason = "what the main process wrote is there before all read it"
         self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
-
-    def reads(self, call: ast.Call, statement: ast.stmt, paths: set[str], *, before: bool = False) -> bool:
-        """Whether all read behind a statement, or before it, what is written there, by a call that is given one of its
-        paths."""
-        if call not in self._given:
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
-                given.append(call.func.value)
-            self._given[call] = {
-                text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)
-            }
-        if not paths & self._given[call]:
-            return False
-        is_read = self.audience.is_all(call) and self._reads(call, 0)
-        return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
-
-    def _reads(self, call: ast.Call, depth: int) -> bool:
-        """Whether a call reads a file, itself or in the function or class of the project that it calls."""
-        if (call, depth) not in self._readers:
-            self._readers[call, depth] = self._find_read(call, depth)
-        return self._readers[call, depth]
-
-    def _find_read(self, call: ast.Call, depth: int) -> bool:
-        if writers.reads_file(self.script, call):
-            return True
-        return depth < _DEPTH and any(
-            self._reads(one, depth + 1)
-            for function in self.script.run_by(call)
-            for one in self.script.calls_in(function)
-        )
 
     # -- functions that only write -----------------------------------------------------------------------------
 
@@ -349,7 +318,7 @@ class Files:
         reads = [
             c
             for c in self.script.calls
-            if (c is not call and self.reads(c, statement, paths))
+            if (c is not call and self.read.behind(c, statement, paths))
             or (
                 weights
                 and self.script.dotted(c.func) == "torch.load"

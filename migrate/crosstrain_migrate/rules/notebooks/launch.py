@@ -42,7 +42,8 @@ from .statement_forms import (
     short,
     targets_of,
 )
-from .writing import NotebookWriter, Training, is_loader
+from .trainings import Training, is_loader
+from .writing import NotebookWriter
 
 CODE = "CT801"
 REASON = "the training runs in a function that notebook_launcher starts on every device"

@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from crosstrain_migrate.files.notebooks.linked import without_time
+from crosstrain_migrate.rules.notebooks.trainings import (
+    KernelAccelerator,
+    Training,
+    is_loader,
+    is_plain_prepare,
+    returns_value,
+)
 
 from .cell_dependencies import Obstacle, Statements, stored
 from .kernel import Kernel
@@ -18,7 +24,6 @@ from .statement_forms import (
     base_of,
     end_of,
     first_of,
-    is_evaluation,
     is_own,
     is_prepare,
     names_in,
@@ -33,34 +38,6 @@ from .statement_forms import (
 )
 
 OWN = "# in the notebook's own process"
-
-
-@dataclass
-class Training:
-    """The statements of one cell that become the body of a function, and what it needs and returns."""
-
-    body: list[ast.stmt]
-    earlier: list[ast.stmt]  # what runs before it, definitions left out
-    construct: ast.stmt | None  # what makes the Accelerator, unless a function does
-    roles: dict[str, set[str]]  # of the notebook's variables
-    ready: dict[str, ast.Assign] = field(default_factory=dict)  # names that cells above prepare, and where
-    devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, above
-    results: list[str] = field(default_factory=list)  # values that later cells read
-    models: list[str] = field(default_factory=list)  # trained, and used by later cells
-    states: list[str] = field(default_factory=list)  # optimizers and schedulers that later cells use
-
-
-@dataclass(frozen=True)
-class KernelAccelerator:
-    """The Accelerator of the kernel: the lines that make it, unless it is made already, and what it prepares."""
-
-    construct: list[str]
-    prepared: list[str]
-
-    @property
-    def prepare(self) -> list[str]:
-        names = ", ".join(self.prepared)
-        return [f"{names} = {HOLDER}.prepare({names})"] if names else []
 
 
 class NotebookWriter:
@@ -303,11 +280,11 @@ class FunctionWriter:
         # What belongs together is prepared together, even if it is not reached by name: a model through its optimizer.
         objects = {n for n in ready if not is_loader(n, self.work.roles)}
         together = {s for n, s in ready.items() if n in objects and n in self.reach}
-        plain = [(n, s) for n, s in ready.items() if s in own and _is_plain_prepare(s)]
+        plain = [(n, s) for n, s in ready.items() if s in own and is_plain_prepare(s)]
         names = [n for n, s in plain if base_of(n) in self.reach or (n in objects and s in together)]
         names = [n for n in names if not self._is_prepared_in_place(n)]
         here = {ast.dump(s) for s in self.work.body if is_prepare(s)}
-        others = [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
+        others = [s for s in dict.fromkeys(ready.values()) if s in own and not is_plain_prepare(s)]
         return names, [s for s in others if ast.dump(s) not in here]
 
     def _is_prepared_in_place(self, name: str) -> bool:
@@ -321,7 +298,7 @@ class FunctionWriter:
     def _opening(self) -> ast.Assign | None:
         """The prepare that the body begins with, if one statement can do both it and ours."""
         first, *more = self.work.body
-        joins = more and is_prepare(first) and _is_plain_prepare(first) and self.prepares
+        joins = more and is_prepare(first) and is_plain_prepare(first) and self.prepares
         return first if joins and isinstance(first, ast.Assign) else None
 
     def _prepared(self) -> list[str]:
@@ -368,7 +345,7 @@ class FunctionWriter:
             return None
         if isinstance(inner, ast.Assign) and not set(work.results) <= set(targets_of(inner)):
             return None
-        if isinstance(inner, ast.Expr) and (work.results or _returns(function)):
+        if isinstance(inner, ast.Expr) and (work.results or returns_value(function)):
             return None
         arguments = [ast.get_source_segment(self.notebook.after, a) or "" for a in value.args]
         call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
@@ -410,25 +387,3 @@ class FunctionWriter:
             if name in work.models and self._evaluates():
                 lines.append(f"{name}.train({self.notebook.state(f'{name}_training')})")
         return lines
-
-
-def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
-    """Whether a variable, or the item of a list or dict, holds a loader."""
-    if "[" in name:  # no variable of its own: models and optimizers in lists are held by variables as well
-        return not roles.get(base_of(name), set()) & {"module", "optimizer"}
-    return any("loader" in role for role in roles.get(name, ()))
-
-
-def _is_plain_prepare(statement: ast.stmt) -> bool:
-    """Whether it is `a, b = accelerator.prepare(a, b)`, with the same names on both sides."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-        return False
-    if is_evaluation(statement):
-        return False
-    given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]
-    plain = len(given) == len(statement.value.args) and not statement.value.keywords
-    return plain and given == prepared_by(statement)
-
-
-def _returns(function: ast.FunctionDef) -> bool:
-    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))

@@ -376,14 +376,13 @@ state = torch.load(PATH)
 == but a function may make them known
 import argparse
 def path():
-+     PartialState()
 -     return time.strftime("%H%M")
 +     return broadcast_object_list([time.strftime("%H%M")])[0]
 parser = argparse.ArgumentParser()
 parser.add_argument("--no-cuda", action="store_true")
 args = parser.parse_args()
-PATH = path()
 + accelerator = Accelerator(cpu=args.no_cuda)
+PATH = path()
 - device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
 + device = accelerator.device
 --

@@ -32,6 +32,11 @@ def finding_at(
     return Finding(rule, line_of(node) or 1, column, reason, remedy, severity, kind)
 
 
+def told_by(edit: e.Edit) -> str:
+    """The new code that an edit holds."""
+    return " ".join(str(getattr(edit, name)) for name in WRITTEN if hasattr(edit, name))
+
+
 @dataclass
 class Plan:
     """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""
@@ -40,7 +45,6 @@ class Plan:
     runtime: str = "crosstrain"
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    states: list[ast.AST] = field(default_factory=list)  # where code asks for the state of the processes
     begins_early: bool = False  # one of them is above the script's choice of its device
     models: list[tuple[str, ast.AST]] = field(
         default_factory=list
@@ -119,8 +123,7 @@ class Plan:
         used: dict[ast.Module, str] = defaultdict(str)
         for one in self.edits:
             if not isinstance(one, e.AddImport):
-                texts = (getattr(one, name) for name in WRITTEN if hasattr(one, name))
-                used[self.script.module(one.node)] += " ".join(map(str, texts)) + "\n"
+                used[self.script.module(one.node)] += told_by(one) + "\n"
         self.edits = [
             one
             for one in self.edits
@@ -169,7 +172,6 @@ class Plan:
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""
         self.imports(node, "PartialState", group)
-        self.states.append(node)
         return "PartialState()"
 
     # -- what is said ------------------------------------------------------------------------------------------

@@ -211,7 +211,8 @@ class Mapping:
 
     def _numbered_by_caller(self, call: ast.Call) -> bool:
         """Whether a function takes its group's rank from its caller, `rank, size = numbers`, as `dist.init_process_group`."""
-        frame, texts = self.script.frame(call), {written(k.value) for k in call.keywords if k.arg == "rank"}
+        frame, given = self.script.frame(call), [k.value for k in call.keywords if k.arg == "rank"]
+        texts = {one.id for one in given if isinstance(one, ast.Name)}  # `args.rank` is the launcher's
         bound = [self.script.statement(one) for text in texts for one in self.script.stores(frame, text)]
         told = texts.union(*map(names_in, bound)) & {*self.script.parameters(frame)}
         return bool(told) and isinstance(call.func, ast.Attribute)

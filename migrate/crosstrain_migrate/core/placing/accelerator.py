@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.plan import Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.reached import calls_plain
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
@@ -183,7 +183,8 @@ class Accelerators:
 
     def is_begun(self) -> bool:
         """Whether the state of the processes, which then have a device, is asked for before the choice."""
-        return any(self.script.is_entry(one) and self.is_early(one) for one in self.plan.states)
+        asking = [one.node for one in self.plan.edits if "PartialState()" in told_by(one)]
+        return any(self.script.is_entry(one) and self.is_early(one) for one in asking)
 
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""

@@ -168,7 +168,7 @@ class Preparing:
 
     def _other_models(self, optimizer: Held) -> list[str]:
         """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called, or given
-        to a function that trains, which may call its parts."""
+        to a function of a step, or that makes one, which may call its parts."""
         cls = self.script.class_of(optimizer.frame)
         frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
         calls = [c for f in frames for c in self.script.calls_in(f)]
@@ -176,9 +176,8 @@ class Preparing:
         for function, call in (
             (f, c) for c in calls for f in self.script.functions(self.script.last(c.func))
         ):
-            if any(
-                one is function or self.script.table.is_inside(one, function) for one in self.roles.frames
-            ):
+            is_step = self.script.frame(call) in self.roles.frames
+            if is_step or any(self.script.table.is_inside(one, function) for one in self.roles.frames):
                 called |= set(map(written, self.script.given_by(call, function).values()))
         found: dict[str, None] = {}
         for node in (n for frame in frames for n in self.script.within(frame)):

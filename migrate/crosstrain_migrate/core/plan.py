@@ -82,7 +82,8 @@ class Plan:
         new = {one for one in self.edits if one.transaction == group and one not in edits}
         self.edits = [one for one in self.edits if one not in new]
         self._wrapped -= {one.node for one in new if isinstance(one, e.Replace)}
-        self._inserted -= {(one.node, one.code) for one in new if isinstance(one, e.InsertAfter)}
+        inserted = (one for one in new if isinstance(one, e.InsertBefore | e.InsertAfter))
+        self._inserted -= {(one.node, one.code) for one in inserted}
 
     def before(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
         if (statement, code) not in self._inserted:

@@ -80,6 +80,7 @@ class Plan:
     def take_back_to(self, edits: set[e.Edit], group: str) -> None:
         """Forgets the edits of a group that were planned since there were those of `edits`."""
         new = {one for one in self.edits if one.transaction == group and one not in edits}
+        new -= {one for one in new if isinstance(one, e.AddImport)}  # what nobody uses is dropped in the end
         self.edits = [one for one in self.edits if one not in new]
         self._wrapped -= {one.node for one in new if isinstance(one, e.Replace)}
         inserted = (one for one in new if isinstance(one, e.InsertBefore | e.InsertAfter))

@@ -264,7 +264,8 @@ def test(model, loader):
 --
 np.save("hits.npy", test(model, DataLoader(data)))
 == a folder because of which the author stops, when all have asked
-if os.path.exists("log"): sys.exit()
+if os.path.exists("log"):
+    if not os.environ.get("FORCE"): sys.exit()
 + accelerator.wait_for_everyone()
 if not os.path.exists("rows") or len(os.listdir("rows")) == 0: sys.exit()
 if os.path.exists("out"):

@@ -57,10 +57,9 @@ class Folders:
 
     def _stops_if_there(self, test: ast.If) -> bool:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
-        stops = isinstance(test.body[-1], ast.Raise) or exits(test.body[-1])
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
-        return stops and not (inner or missing) and writers.asks_for_files(test.test)
+        return _stops(test.body) and not (inner or missing) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""
@@ -309,6 +308,13 @@ class Folders:
         if self.plan.replace(allowed, RULE, REASON, template, GROUP, given=allowed):
             context = f"{state}.main_process_first()"
             self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+
+
+def _stops(block: list[ast.stmt]) -> bool:
+    """Whether a block ends with a stop, also one of two ways: `if force: rmtree(path)`, `else: raise`."""
+    last = block[-1] if block else None
+    is_one = isinstance(last, ast.If) and (_stops(last.body) or _stops(last.orelse))
+    return is_one or isinstance(last, ast.Raise) or exits(last)
 
 
 def _is_missing(node: ast.AST) -> bool:

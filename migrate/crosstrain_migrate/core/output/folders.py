@@ -59,7 +59,10 @@ class Folders:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
-        return _stops(test.body) and not (inner or missing) and writers.asks_for_files(test.test)
+        answers = [
+            n for n in walk(test) if isinstance(n, ast.Call) and self._asks_person(n)
+        ]  # all wait for one
+        return _stops(test.body) and not (inner or missing or answers) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""

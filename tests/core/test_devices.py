@@ -51,6 +51,7 @@ torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.em
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
 kind = 1 if args == torch.device("cuda") else 2 => kind = 1 if args.type == "cuda" else 2
 kind = 1 if args == torch.device("cuda:1") else 2 => kind = 1 if args == accelerator.device else 2
+kind = 1 if args is torch.device("cuda") else 2 => kind = 1 if args is accelerator.device else 2
 torch.cuda.set_device(0) => torch.cuda.set_device(accelerator.device)
 torch.cuda.set_device(args.gpu) => torch.cuda.set_device(accelerator.device)
 main = f"cuda:{args}"\n    ones = torch.ones(3, device=main) => main = accelerator.device

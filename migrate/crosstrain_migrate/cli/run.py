@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.files.agreement import agreed
 from crosstrain_migrate.files.discovery import discover
-from crosstrain_migrate.files.import_graph import is_script
+from crosstrain_migrate.files.import_graph import is_script, only_registers
 from crosstrain_migrate.files.may_train import may_train
 from crosstrain_migrate.files.progress import Progress
 from crosstrain_migrate.files.project import units
@@ -123,7 +123,11 @@ def _read_all(
         except Unusable as problem:
             read.append(problem.error)
     # A script may leave the training to a module that it imports.
-    runs = [one for one in others if one[0].suffix == NOTEBOOK or is_script(one[1], one[0].name)]
+    runs = [
+        one
+        for one in others
+        if one[0].suffix == NOTEBOOK or (is_script(one[1]) and not only_registers(one[1], one[0].name))
+    ]
     scripts = [one for one in runs if trains or b"torch" in one[1]]
     guests: list[Source] = []
     for path, data, target in scripts:

@@ -15,7 +15,6 @@ from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import MARKER, tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
 
-from .may_train import may_train
 from .reading import read
 from .search_path import added_folders
 from .sources import Source, Unusable
@@ -50,16 +49,22 @@ _MOST_BY_TEXT = 60  # files that one text may mean; where there are more, it is 
 _join = os.path.join  # joining Paths takes longer than asking the file system about the result
 _GUARD = re.compile(rb"^if[ \t(]+__name__\b", re.M)
 _ACTS = re.compile(rb"^(?:(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
+_BEGINS = re.compile(rb"^[A-Za-z_][\w.]*\(\s*\)", re.M)
 _OF_PACKAGE = re.compile(rb"^from[ \t]+\.", re.M)
 
 
-def is_script(data: bytes, name: str) -> bool:
-    """Whether a file does something when it is run: it calls something at its top level. A package's module, which Python
-    does not run by its path, only registers things there, unless it has a guard or the training itself."""
-    if _GUARD.search(data) is not None:
-        return True
-    is_module = name == _PACKAGE or _OF_PACKAGE.search(data) is not None
-    return _ACTS.search(data) is not None and (not is_module or may_train(data))
+def is_script(data: bytes) -> bool:
+    """Whether a file does something when it is run: it calls something at its top level."""
+    return _GUARD.search(data) is not None or _ACTS.search(data) is not None
+
+
+def only_registers(data: bytes, name: str) -> bool:
+    """Whether a package's module, which Python does not run by its path, calls something at its top level and yet begins
+    nothing: it has no guard, and no `main()`."""
+    if name == _PACKAGE:
+        return _GUARD.search(data) is None
+    begins = _GUARD.search(data) or _BEGINS.search(data)
+    return _OF_PACKAGE.search(data) is not None and begins is None
 
 
 class Disk:

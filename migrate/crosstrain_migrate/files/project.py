@@ -82,13 +82,13 @@ def _imported_beside(programs: dict[Path, _Program], graph: ImportGraph) -> Iter
     for folder, script in folders.items():
         for path in sorted(folder.glob("*.py")):
             source = graph.source(path, script) if path not in asked else None
-            if source is not None and is_script(source.data, path.name):
+            if source is not None and is_script(source.data):
                 yield from (file.target for file in _around(source, graph)[1][:-1])
 
 
 def _runs(source: Source) -> bool:
     """Whether a file is run by itself; a package's `__main__.py` may be begun by an entry point that the package names."""
-    return source.is_cells or is_script(source.data, source.path.name) or source.path.name == "__main__.py"
+    return source.is_cells or is_script(source.data) or source.path.name == "__main__.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,12 @@ def last_name(node: ast.AST) -> str:
 def exits(node: ast.AST | None) -> bool:
     """Whether a call, or a statement that is one, ends the process: `sys.exit(1)`."""
     call = node.value if isinstance(node, ast.Expr) else node
-    return isinstance(call, ast.Call) and last_name(call.func) in ("exit", "_exit", "quit")
+    if not isinstance(call, ast.Call) or last_name(call.func) not in ("exit", "_exit", "quit"):
+        return False
+    return isinstance(call.func, ast.Name) or written(call.func) in (
+        "sys.exit",
+        "os._exit",
+    )  # not `browser.quit()`
 
 
 def all_arguments(node: FunctionNode) -> list[ast.arg]:

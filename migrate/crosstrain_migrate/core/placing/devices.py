@@ -205,13 +205,12 @@ class Devices:
     def _is_compared(self, call: ast.Call) -> bool:
         """Whether a device is asked whether it is a GPU, `device == torch.device("cuda")`: that of a process has a number."""
         test = self.script.parent(call)
-        if (
-            not isinstance(test, ast.Compare)
-            or len(test.ops) > 1
-            or list(map(ast.unparse, call.args)) != ["'cuda'"]
-        ):
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
             return False
         other = test.left if test.left is not call else test.comparators[0]
+        is_other = len(test.ops) > 1 or list(map(ast.unparse, call.args)) != ["'cuda'"]
+        if is_other or not isinstance(other, ast.Name | ast.Attribute | ast.Subscript):
+            return False
         self.plan.replace(call, RULE, REASON, '"cuda"')
         return self.plan.replace(other, RULE, REASON, "{of}.type", of=other)
 

@@ -190,15 +190,35 @@ def side_of(script: Script, node: ast.expr) -> str:
     return ""
 
 
-def is_asked_as_text(script: Script, keyword: ast.keyword) -> bool:
-    """Whether a function of the project uses what it is given by a name as a text: `run(device="cuda:1")`."""
-    call, name = script.parent(keyword), keyword.arg or ""
-    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
-    return any(name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions)
+def is_asked_as_text(script: Script, given: ast.expr) -> bool:
+    """Whether a call asks for a device's name: of a function of the project that uses it as a text, `run(device="cuda:1")`,
+    or of a library that may know no other."""
+    keyword, call = script.parent(given), _call_of(script, given)
+    name = keyword.arg or "" if isinstance(keyword, ast.keyword) else ""
+    functions = script.functions(script.last(call.func)) if call is not None else []
+    return _is_of_library(script, call) or any(
+        name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions
+    )
+
+
+def _call_of(script: Script, given: ast.expr) -> ast.Call | None:
+    outer = script.parent(given)
+    call = script.parent(outer) if isinstance(outer, ast.keyword) else outer
+    return call if isinstance(call, ast.Call) and given is not call.func else None
+
+
+def _is_of_library(script: Script, call: ast.Call | None) -> bool:
+    """Whether a call is of a library other than torch: `torchsummary.summary(model, size, device="cuda")`."""
+    return (
+        call is not None
+        and script.is_of_library(call.func)
+        and not script.dotted(call.func).startswith("torch.")
+    )
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
-    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast."""
+    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast or to a
+    library."""
     for read in (read for frame in frames or script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)
         is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")
@@ -206,6 +226,8 @@ def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = 
         is_autocast = isinstance(parent, ast.Call) and last_name(parent.func) == "autocast"
         is_compared = isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp)
         if is_searched or is_given or is_autocast or is_compared:
+            return True
+        if _is_of_library(script, _call_of(script, read)):
             return True
     return False
 

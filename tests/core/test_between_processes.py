@@ -60,11 +60,27 @@ def test_the_number_of_gpus_that_is_shown_is_the_machine_s(shown: str, stays: bo
     assert ("torch.cuda.device_count()" in after) is stays
 
 
-@pytest.mark.parametrize(("test", "counts"), [("torch.cuda.is_available()", True), ("rank", False)])
-def test_processes_that_are_counted_by_gpus_are_counted_without_them(test: str, counts: bool) -> None:
-    shown = f"share = 0\n    if {test}:\n        share = torch.cuda.device_count()"
-    after = converted(GROUP.format(flag=True, shown=shown))
-    assert ('share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))' in after) is counts
+@pytest.mark.parametrize(
+    ("before", "test", "after", "counted"),
+    [
+        ("share = 0", "torch.cuda.is_available()", "", 'share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))'),
+        ("share = 0", "rank", "", ""),
+        (
+            "pass",
+            "torch.cuda.is_available()",
+            "",
+            'is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1',
+        ),
+        ("pass", "torch.cuda.is_available()", "torch.cuda.get_device_name()", ""),
+    ],
+)
+def test_processes_that_are_counted_by_gpus_are_counted_without_them(
+    before: str, test: str, after: str, counted: str
+) -> None:
+    of = "config." if before == "pass" else ""
+    shown = f"{before}\n    if {test}:\n        {of}share = torch.cuda.device_count(); {after}"
+    text = converted(GROUP.format(flag=True, shown=shown))
+    assert counted in text and (f"if {test}:" in text) is ("or" not in counted)
 
 
 FOLDER = (

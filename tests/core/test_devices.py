@@ -199,7 +199,9 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
 )
 @pytest.mark.parametrize("chosen", ['"cuda:2"', '"cuda" if args.gpu else "cpu"'])
 def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str, chosen: str) -> None:
-    text = script(before=f"place(device={chosen}); summary(net, device={chosen}); torch.ones(2, device={chosen})")
+    text = script(
+        before=f"place(device={chosen}); summary(net, device={chosen}); torch.ones(2, device={chosen})"
+    )
     text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
     after = converted("from torchsummary import summary\n" + text)
     assert f"place(device=accelerator.device{kind}); summary(net, device=accelerator.device.type); " in after

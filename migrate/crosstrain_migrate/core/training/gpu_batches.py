@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 REASON = "each process takes the batch of one GPU"
 RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
 _DEPTH = 3
+_NUMBER = re.compile(r"n(um(ber)?|r)?_?(of_)?gpus?|gpus?_(num|number|count)", re.I)
 
 
 def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
@@ -30,7 +31,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     for loader in script.calls if wrappers else ():
         if not script.dotted(loader.func).endswith("DataLoader") or not script.is_reached(loader):
             continue
-        sizes = [*loader.args[1:2], *(k.value for k in loader.keywords if k.arg == "batch_size")]
+        sizes = [*loader.args[1:2], *_sizes(script, loader)]
         for size, factor in ((given, one) for given in sizes for one in _factors(script, given)):
             if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
                 continue
@@ -41,6 +42,16 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"
                 code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
+
+
+def _sizes(script: Script, loader: ast.Call) -> Iterator[ast.expr]:
+    """The sizes by name that a loader is given, and those that its sampler of batches is."""
+    for keyword in loader.keywords:
+        if keyword.arg == "batch_size":
+            yield keyword.value
+        elif keyword.arg == "batch_sampler":
+            for one in (keyword.value, *_bound(script, keyword.value)):
+                yield from _sizes(script, one) if isinstance(one, ast.Call) else ()
 
 
 def _makes_rate(script: Script, size: str) -> bool:
@@ -80,8 +91,8 @@ class _Gpus:
             return self.script.dotted(node.func) == "torch.cuda.device_count" or counted in self._lists
         if not isinstance(node, ast.Name | ast.Attribute) or depth > _DEPTH:
             return False
-        values = _bound(self.script, node)
-        return written(node) in self._asked or any(self.are_counted_by(one, depth + 1) for one in values)
+        values, is_named = _bound(self.script, node), _NUMBER.fullmatch(last_name(node)) is not None
+        return is_named or written(node) in self._asked or any(self.are_counted_by(one, depth + 1) for one in values)
 
 
 def _name(node: ast.expr) -> str:
@@ -102,7 +113,7 @@ def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[ast.exp
                 yield one.value
 
 
-def _bound(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+def _bound(script: Script, node: ast.expr) -> list[ast.expr]:
     """What a variable is bound to in its function or file, or given, and an attribute or an entry anywhere."""
     if not isinstance(node, ast.Name):
         return [value for frame in script.frames for value in script.values(frame, written(node))]

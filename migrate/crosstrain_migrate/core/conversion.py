@@ -52,6 +52,7 @@ from .plan import CORE, Plan
 from .reading.arrays import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
+from .reading.forms import Frame
 from .reading.imported import uses_accelerate
 from .reading.in_order import reads_in_order
 from .reading.in_step import InStep
@@ -227,8 +228,9 @@ def _planned_by(
     first = BeforeSpawn(script)
     if mapped and first.spawns:  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
-    if not mapped:
-        _plan_shown(plan, roles, accelerators, dealt, saved_apart)
+    if evaluations is not None:
+        training = [*roles.frames, *(one.frame for one in roles.data), *map(script.frame, evaluations.loops)]
+        _plan_shown(plan, roles, accelerators, training, dealt, saved_apart)
     if same_data:
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
@@ -243,9 +245,17 @@ def _planned_by(
 
 
 def _plan_shown(
-    plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For], saved_apart: list[ast.AST]
+    plan: Plan,
+    roles: Roles,
+    accelerators: Accelerators,
+    training: list[Frame],
+    dealt: list[ast.For],
+    saved_apart: list[ast.AST],
 ) -> None:
-    """What the processes clip, keep, show and write, where their author knew of one."""
+    """What the processes clip, keep, show and write, where their author knew of one.
+
+    training: the code that trains and evaluates.
+    """
     plan_local_passes(plan, roles, dealt)
     plan_clipping(plan, roles, accelerators)
     note_carried_state(plan, roles)
@@ -255,7 +265,6 @@ def _plan_shown(
     note_running_numbers(plan, roles)
     plan_visible(plan, accelerators)
     tell_ranks(plan)
-    training = [*roles.frames, *(one.frame for one in roles.data)]
     Output(plan, accelerators, training, dealt, saved_apart).run()
 
 

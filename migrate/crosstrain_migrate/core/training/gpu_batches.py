@@ -92,7 +92,11 @@ class _Gpus:
         if not isinstance(node, ast.Name | ast.Attribute) or depth > _DEPTH:
             return False
         values, is_named = _bound(self.script, node), _NUMBER.fullmatch(last_name(node)) is not None
-        return is_named or written(node) in self._asked or any(self.are_counted_by(one, depth + 1) for one in values)
+        return (
+            is_named
+            or written(node) in self._asked
+            or any(self.are_counted_by(one, depth + 1) for one in values)
+        )
 
 
 def _name(node: ast.expr) -> str:

@@ -61,26 +61,24 @@ def test_the_number_of_gpus_that_is_shown_is_the_machine_s(shown: str, stays: bo
 
 
 @pytest.mark.parametrize(
-    ("before", "test", "after", "counted"),
+    ("test", "more", "expected"),
     [
-        ("share = 0", "torch.cuda.is_available()", "", 'share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))'),
-        ("share = 0", "rank", "", ""),
+        ("is_available()", "", 'args.share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))\n    if torch.'),
+        ("cudnn", "", "args.share = 0\n    if torch."),
         (
-            "pass",
-            "torch.cuda.is_available()",
-            "",
-            'is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1',
+            "is_available()",
+            "name",
+            'if torch.cuda.is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:',
         ),
-        ("pass", "torch.cuda.is_available()", "torch.cuda.get_device_name()", ""),
+        ("is_available()", "torch.cuda.get_device_name()", "if torch.cuda.is_available():"),
     ],
 )
 def test_processes_that_are_counted_by_gpus_are_counted_without_them(
-    before: str, test: str, after: str, counted: str
+    test: str, more: str, expected: str
 ) -> None:
-    of = "config." if before == "pass" else ""
-    shown = f"{before}\n    if {test}:\n        {of}share = torch.cuda.device_count(); {after}"
-    text = converted(GROUP.format(flag=True, shown=shown))
-    assert counted in text and (f"if {test}:" in text) is ("or" not in counted)
+    before = "pass" if more else "args.share = 0"
+    shown = f"{before}\n    if torch.cuda.{test}:\n        args.share = torch.cuda.device_count(); {more}"
+    assert expected in converted(GROUP.format(flag=True, shown=shown))
 
 
 FOLDER = (

@@ -105,7 +105,6 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
     assert "return model.to(device)" in helper and ".setLevel(logging.INFO)" in helper
     found = {f.reason: f.line for one in outcome.files for f in one.result.findings}
     assert "a logger that other scripts use as well logs on every process" in found
-    # Not that of `save`, which one process calls.
     assert found["files that neither train nor evaluate print on every process"] == 6
 
 

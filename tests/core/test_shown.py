@@ -105,7 +105,6 @@ def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, 
     ("line", "behind", "is_noted"),
     [
         ("if loss.item() < best: print(loss.item())", "", True),
-        ("value = loss.item(); print(value)", "", True),
         ("part = loss / 2; log.info(part.item())", "", True),
         ("sure = model(x).mean().item(); log.info(sure)", "", True),
         ("sure = model(x).mean().item(); rows = len(x); log.info(i)", "", False),

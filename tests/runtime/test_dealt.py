@@ -313,17 +313,13 @@ class Prefetcher:
         return next(self.batches)
 
 
-class Endless(DataLoader[Any]):
-    """A loader that is its own iterator."""
-
+class Endless(DataLoader[Any]):  # its own iterator
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self.walk = super().__iter__()
+        self.walk = itertools.cycle(super().__iter__())
         return self
 
     def __next__(self) -> Any:
-        for batch in self.walk:
-            return batch
-        return next(iter(self))
+        return next(self.walk)
 
 
 def _inside() -> tuple[dict[str, list[int]], str]:

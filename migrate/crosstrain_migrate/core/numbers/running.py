@@ -211,8 +211,8 @@ def _losses(script: Script, one: _Site) -> set[str]:
 def _read_out(loop: ast.AST | None) -> set[str]:
     """The numbers that a training loop reads out of tensors, `confidence = out.mean().item()`, and these."""
     nodes = list(walk(loop)) if loop is not None else []
-    assigns = [n for n in nodes if isinstance(n, ast.Assign) and is_method(n.value, "item")]
     read = {written(n.func.value) for n in nodes if is_method(n, "item")}
+    assigns = (n for n in nodes if isinstance(n, ast.Assign) and is_method(n.value, "item"))
     return read | {written(t) for n in assigns for t in n.targets}
 
 

@@ -70,14 +70,14 @@ class Ranks:
             return
         if not isinstance(branch, ast.If) or not asks_availability(branch.test):
             return
-        frame, targets = self.script.frame(count), statement.targets
-        values = [one for target in targets for one in self.script.values(frame, written(target))]
+        target = statement.targets[0]
+        values = self.script.values(self.script.frame(count), written(target))
         for value in values:
             if isinstance(value, ast.Constant) and value.value == 0:
                 self._replace(value, self._variable(value, "LOCAL_WORLD_SIZE", "0"))
         asked = {self._dotted(n) for one in branch.body for n in walk(one) if isinstance(n, ast.Call)}
-        needs_cuda = {one for one in asked if one.startswith("torch.cuda.")} - _WITHOUT_CUDA
-        if values == [count] and isinstance(targets[0], ast.Attribute) and not needs_cuda:
+        needs_cuda = any(one.startswith("torch.cuda.") for one in asked - _WITHOUT_CUDA)
+        if values == [count] and isinstance(target, ast.Attribute) and not needs_cuda:
             are_several = f"{self._variable(count, 'LOCAL_WORLD_SIZE', '1')} > 1"
             self.plan.replace(branch.test, RULE, KNOWN, f"{{test}} or {are_several}", test=branch.test)
 

@@ -192,28 +192,15 @@ def side_of(script: Script, node: ast.expr) -> str:
 
 def is_asked_as_text(script: Script, given: ast.expr) -> bool:
     """Whether a call asks for a device's name: of a function of the project that uses it as a text, `run(device="cuda:1")`,
-    or of a library that may know no other."""
-    keyword, call = script.parent(given), _call_of(script, given)
-    name = keyword.arg or "" if isinstance(keyword, ast.keyword) else ""
-    functions = script.functions(script.last(call.func)) if call is not None else []
-    return _is_of_library(script, call) or any(
-        name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions
-    )
-
-
-def _call_of(script: Script, given: ast.expr) -> ast.Call | None:
+    or of a library other than torch, that may know no other."""
     outer = script.parent(given)
-    call = script.parent(outer) if isinstance(outer, ast.keyword) else outer
-    return call if isinstance(call, ast.Call) and given is not call.func else None
-
-
-def _is_of_library(script: Script, call: ast.Call | None) -> bool:
-    """Whether a call is of a library other than torch: `torchsummary.summary(model, size, device="cuda")`."""
-    return (
-        call is not None
-        and script.is_of_library(call.func)
-        and not script.dotted(call.func).startswith("torch.")
-    )
+    call, name = (script.parent(outer), outer.arg) if isinstance(outer, ast.keyword) else (outer, None)
+    if not isinstance(call, ast.Call) or call.func is given:
+        return False
+    if script.is_of_library(call.func):
+        return not script.dotted(call.func).startswith("torch.")
+    functions = [f for f in script.functions(script.last(call.func)) if name in script.parameters(f)]
+    return any(is_read_as_text(script, name or "", [f]) for f in functions)
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
@@ -227,7 +214,7 @@ def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = 
         is_compared = isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp)
         if is_searched or is_given or is_autocast or is_compared:
             return True
-        if _is_of_library(script, _call_of(script, read)):
+        if frames is None and is_asked_as_text(script, read):
             return True
     return False
 

@@ -304,9 +304,10 @@ class Script:
 
     def is_of_library(self, name: ast.AST) -> bool:
         """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
-        path, module = self.dotted(name).rpartition(".")[0], self.module(name)
-        is_foreign = not isinstance(module, Region) or self.links.find(module, 0, path) is None
-        return bool(path) and self.is_imported(name) and is_foreign
+        parts, module = self.dotted(name).split("."), self.module(name)
+        paths = [".".join(parts[:n]) for n in range(1, len(parts))]
+        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
+        return bool(paths) and self.is_imported(name) and not is_own
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

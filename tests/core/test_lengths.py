@@ -39,6 +39,7 @@ print(len(loader), [loader])
         ("print('{} rows'.format(8 * len(loader)))", "1", "pass", False),
         ("total = tqdm(total=8 * len(loader))", "1; total.update(8)", "pass", True),
         ("total = tqdm(total=8 * len(loader))", "1", "total.update(8)", False),
+        ("total = Bar('train', max=len(loader))", "1; total.next()", "pass", True),
     ],
 )
 def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:

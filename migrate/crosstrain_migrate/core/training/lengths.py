@@ -132,10 +132,11 @@ def _is_shown(script: Script, length: ast.Call) -> bool:
         return all(isinstance(one, _TEXTS) or _writes_text(one) for one in around)
     if not isinstance(statement, ast.Assign) or not isinstance(bar := statement.value, ast.Call):
         return False
-    end = next((k for k in bar.keywords if k.arg == "total"), None)
-    moves = f"{written(statement.targets[0])}.update"
+    argument, step = _BARS.get(last_name(bar.func), ("", ""))
+    end = next((k for k in bar.keywords if k.arg == argument), None)
+    moves = f"{written(statement.targets[0])}.{step}"
     return (
-        (last_name(bar.func) == "tqdm" and end in around)
+        end in around
         and all(one in (bar, end) or _computes(one) for one in around)
         and any(
             script.loops_around(n) for n in script.calls_in(script.frame(bar)) if written(n.func) == moves
@@ -143,6 +144,7 @@ def _is_shown(script: Script, length: ast.Call) -> bool:
     )
 
 
+_BARS = {"tqdm": ("total", "update"), "Bar": ("max", "next")}  # what says where it ends, and what moves it
 _TEXTS = (ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.keyword)
 _TELLING = words("print format info debug log write warning")
 

@@ -45,14 +45,10 @@ meter = Averager()
 """
 
 
-BARS = """
-from tqdm import tqdm
-hits = 0
-{above}
+BARS = f"""from tqdm import tqdm; hits = 0; {{above}}
 with torch.no_grad():
-    for x, y in {data}:
-        hits += (model(x).argmax(1) == y).sum().item()
-        bar.update()
+    for x, y in {{data}}:
+        {HITS}; bar.update()
 print(hits)
 """
 

@@ -124,6 +124,30 @@ def fetch():
 --
 + with accelerator.main_process_first():
 . fetch()
+== what a function writes where it is not there, and returns the path of
+def words(path):
++     with PartialState().main_process_first():
+.     if not os.path.exists(path):
+.         np.save(path, [1])
+    return path
+def marked(path):
+-     if not os.path.exists(path):
++     if not os.path.exists(path) and PartialState().is_main_process:
+        np.save(path, [1])
+    return 1
+--
+~ print(words("w.txt"), marked("m.txt"))
+== a function that runs a command, and one whose command writes nothing
+def unpack(what="tar -xf rows.tar"):
+    os.system(what)
+def look():
+    os.system("nvidia-smi")
+--
++ with accelerator.main_process_first():
+. if not os.path.exists("rows"):
+.     unpack()
+if not os.path.exists("seen"):
+    look()
 == a fetch that does not ask
 * urlretrieve("http://host/rows.zip", "rows.zip")
 + accelerator.wait_for_everyone()

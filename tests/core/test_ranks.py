@@ -207,14 +207,12 @@ KEPT = (
 @pytest.mark.parametrize(
     ("text", "written"),
     [
+        (GIVEN_NUMBERS, ['"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))', '("RANK", 0)']),
+        (NUMBERED, ['default=int(os.environ.get("RANK", 0))', '"--nodes", type=int, default=1']),
         (
-            GIVEN_NUMBERS,
-            [
-                '"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))',
-                '"--nr", type=int, default=int(os.environ.get("RANK", 0))',
-            ],
+            NUMBERED.replace("=count, r", "=args.nodes, r").replace("default=1", "default=32"),
+            ['"--nodes", type=int, default=int(os.environ.get("WORLD_SIZE", 1))'],
         ),
-        (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
         (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
         (KEPT, ["args.world_size = PartialState().num_processes", '"--world_size", type=int, default=-1']),
         (  # A scheduler's machines, times the GPUs of each.
@@ -222,7 +220,7 @@ KEPT = (
             ["args.world_size = PartialState().num_processes"],
         ),
     ],
-    ids=["given numbers", "numbered", "spawned", "kept by an object", "machines"],
+    ids=["given numbers", "numbered", "told", "spawned", "kept by an object", "machines"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)

@@ -355,8 +355,7 @@ OWN_BATCH = (
 @pytest.mark.parametrize(("more", "alone"), [("pass", 1), ("keep(model)", 2), ("break", 0)])
 def test_one_process_saves_by_a_number_of_its_own_batch(more: str, alone: int) -> None:
     """Unless all must come to what stands beside it."""
-    text = OWN_BATCH.replace("{more}", more)
-    done = conversion(f"def keep(net):\n    torch.save(net.state_dict(), 'kept.pt')\n{text}")
+    done = conversion(f"def keep(net):\n    torch.save(net, 'kept')\n{OWN_BATCH}".replace("{more}", more))
     saves = ['torch.save(model.state_dict(), "often.pt")', more][:alone] or ["break"]
     guarded = "".join(["accelerator.is_main_process:", *saves]).replace(" ", "")
     assert (guarded in "".join(done.text.split())) is bool(alone), done.text

@@ -17,10 +17,8 @@ from torchtext.legacy import data, datasets
 --
 + with accelerator.main_process_first():
 . train, test = datasets.IMDB.splits(text, label)
-net = AtomEncoder(3)
-+ with accelerator.main_process_first():
 . words = imdb.get_word_index()
-train = data.BucketIterator.splits((rows,), batch_size=4)
+train, net = data.BucketIterator.splits((rows,), batch_size=4), AtomEncoder(3)
 words.build_vocab(rows, max_size=9)
 rows = MNIST("data", download=False)
 other = MNIST("data", **dict(train=True, download=False))

@@ -106,8 +106,8 @@ class Decisions:
         )
 
     def _saves_alone(self, call: ast.Call, depth: int = 0) -> bool:
-        functions = self.script.functions(self.script.last(call.func)) if depth < 2 else []
-        inner = [one for f in functions for one in self.script.calls_in(f) if self._call_must_agree(one, 1)]
+        run = self.script.run_by(call) if depth < 2 else []
+        inner = [one for f in run for one in self.script.calls_in(f) if self._call_must_agree(one, 1)]
         is_one = self.script.dotted(call.func) in _SAVES_ALONE
         return is_one or (bool(inner) and all(self._saves_alone(one, depth + 1) for one in inner))
 
@@ -128,11 +128,8 @@ class Decisions:
 
     def _is_asked(self, frame: Frame, text: str) -> bool:
         """Whether a test asks for a counter; one of an object may be asked for anywhere."""
-        tests = (
-            s.test
-            for s in map(self.script.statement, self.script.reads(frame, text))
-            if isinstance(s, ast.If | ast.While)
-        )
+        asking = map(self.script.statement, self.script.reads(frame, text))
+        tests = (s.test for s in asking if isinstance(s, ast.If | ast.While))
         is_own = frame in self._drivers
         return "." in text or (is_own and any(text in {written(n) for n in walk(test)} for test in tests))
 

@@ -121,8 +121,7 @@ class Downloads:
         asking = self._asking(call)
         if asking is None or self._trains(asking) or (helper and self._trains(helper)):
             return
-        inside = self.script.within(self.script.frame(call))
-        returned = (n.value for n in inside if isinstance(n, ast.Return) and n.value)
+        returned = (n.value for n in walk(self.script.frame(call)) if isinstance(n, ast.Return) and n.value)
         is_asked = bool(paths & self.files.paths.spelled_in(asking.test))
         if is_asked and any(self.files.read.behind(one, asking, paths) for one in self.script.calls):
             self._first(call, asking)

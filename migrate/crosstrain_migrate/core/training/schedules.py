@@ -113,9 +113,7 @@ def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[
         return False
     frame = script.frame(call)
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
-    made = [
-        value.func for text in named for value in script.values(frame, text) if isinstance(value, ast.Call)
-    ]
+    made = [v.func for text in named for v in script.values(frame, text) if isinstance(v, ast.Call)]
     return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
 
 
@@ -195,9 +193,7 @@ def share_counted_steps(
             code = f"-(-{whole} // {accelerators.at(call)}.num_processes)"
             plan.replace(steps, "CT201", "each process makes its share of the steps", code, it=steps)
         else:
-            reason = (
-                "this optimizer lowers its rate over all processes' steps, and each makes its share of them"
-            )
+            reason = "this optimizer lowers its rate over all processes' steps, and each makes its share"
             plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")
 
 

@@ -52,12 +52,13 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
         ("print(epoch * count + i)", "print(epoch * count + i)"),
         ("print(count)", "print(count)"),
         ("if i == len(loader) // 2: print(epoch)", "if i == len(loader) // 2:"),
-        ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
+        ("print(i, len(cut), len(other))", "print(i, min(len(cut), len(loader)), len(other))"),
         ("if i >= count: break", "if i >= count:"),
     ],
 )
 def test_a_number_of_batches(then: str, after: str) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    script = script.replace("args.batch_size)\n", "args.batch_size, batch_sampler=cut)\n", 1)
     assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
 
 

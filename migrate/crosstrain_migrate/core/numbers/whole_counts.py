@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of
@@ -61,12 +62,20 @@ class WholeCounts:
         return self._is_share(self.script.frame(number), number, 0)
 
     def _is_share(self, frame: Frame, node: ast.expr, depth: int) -> bool:
-        """Whether a number is that of the batches into which rows are cut: `len(rows) // size`."""
+        """Whether a number is that of the batches into which rows are cut: `len(rows) // size`, or that of a sampler of them."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
             return self._is_length(frame, node.left, depth)
+        if isinstance(node, ast.Call) and last_name(node.func) == "len":
+            return self._is_cut_by(written(node.args[0]), self.data.frame, self.data.node, depth)
         if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:
             return self._is_share(frame, node.args[0], depth)  # `int(len(rows) / size)`
         return self._all(self._is_share, frame, node, depth)
+
+    def _is_cut_by(self, sampler: str, frame: Frame, node: ast.expr, depth: int) -> bool:
+        """Whether the data are a loader that is given a sampler of batches by this name."""
+        if isinstance(node, ast.Call):
+            return any(k.arg == "batch_sampler" and written(k.value) == sampler for k in node.keywords)
+        return self._all(partial(self._is_cut_by, sampler), frame, node, depth)
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         if isinstance(node, ast.Call) and last_name(node.func) == "len":

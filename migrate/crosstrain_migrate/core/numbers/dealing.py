@@ -239,8 +239,13 @@ class Evaluations:
         left.again = computed_again(found, left)
         if not left.sums and not left.joins and not left.themselves:
             raise Unsure("it adds nothing up")
-        running = self._shown_inside(loop, [*left.sums, *left.joins])
-        if running and not any(self._shown_behind(frame, loop, text) for text in running):
+        kept = [*left.sums, *left.joins]
+        running = self._shown_inside(loop, kept)
+        has_reader = left.themselves or left.lasts or left.again or any(map(found.read_behind, kept))
+        is_own = all(self.script.binds(frame, text) for text in kept)
+        if (is_own and not has_reader) or (
+            running and not any(self._shown_behind(frame, loop, text) for text in running)
+        ):
             raise Unsure("its result is shown inside the loop alone")
         left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
         return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))

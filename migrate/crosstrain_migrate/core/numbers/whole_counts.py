@@ -97,7 +97,9 @@ class WholeCounts:
                 return self._is_whole(frame, node.operand, depth)
             case ast.IfExp():
                 return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
-            case ast.Call(args=[given]) | ast.Call(func=ast.Attribute(value=given)) if last_name(node.func) in _LENGTHS:
+            case ast.Call(args=[given]) | ast.Call(func=ast.Attribute(value=given)) if (
+                last_name(node.func) in _LENGTHS
+            ):
                 return self._is_whole_length(frame, node, given)
             case ast.Call(args=[_, *_]) if last_name(node.func) in ROUNDS:
                 return all(self._is_whole(frame, one, depth) for one in node.args)

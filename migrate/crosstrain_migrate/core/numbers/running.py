@@ -63,9 +63,9 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
 def _handed_back(script: Script, one: _Site) -> set[str]:
     """The last loss that a function which trains returns to a caller that takes it."""
     calls = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
-    returns = [n for n in script.within(one.frame) if isinstance(n, ast.Return)]
-    names = {written(n) for given in returns for n in walk(given)}
-    return _losses(script, one) & names if not all(is_statement_call(script, c) for c in calls) else set()
+    returns = (n for r in script.within(one.frame) if isinstance(r, ast.Return) for n in walk(r))
+    is_taken = not all(is_statement_call(script, call) for call in calls)
+    return _losses(script, one) & {*map(written, returns)} if is_taken else set()
 
 
 def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:

@@ -202,8 +202,9 @@ class WholeCounts:
 
 def _without_factor(node: ast.expr) -> ast.expr:
     """`len(rows)` of `len(rows) * 1.0`"""
-    is_product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-    return node.left if is_product and isinstance(node.right, ast.Constant) else node
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.right, ast.Constant):
+        return node.left
+    return node
 
 
 def plan_bars(plan: Plan, data: Data) -> None:

@@ -46,6 +46,7 @@ loss = torch.nn.L1Loss().cuda(args) => loss = torch.nn.L1Loss().to(accelerator.d
 ones = torch.cuda.FloatTensor(3) => ones = torch.FloatTensor(3).to(accelerator.device)
 ones = torch.ones(3).to(0) => ones = torch.ones(3).to(accelerator.device)
 ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.device)
+ones, more = torch.ones(3).to(args), torch.ones(3).cuda(args) => torch.ones(3).to(accelerator.device), torch
 main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
 torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
@@ -247,9 +248,7 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
 def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
     text = script(inside=f"y = {call}")
     assert becomes in converted(text)
-    assert bool(notes(text, "CT301")) == (
-        "parallel" in becomes or "replicate" in becomes or "module" in becomes
-    )
+    assert bool(notes(text, "CT301")) == any(one in becomes for one in ("parallel", "replicate", "module"))
 
 
 TYPE = 'torch.set_default_tensor_type("torch.cuda.FloatTensor")'
@@ -292,29 +291,21 @@ NET = """class Net(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("helper", "use"),
+    ("helper", "use", "line"),
     [
-        (DECORATED, "shifted"),
-        (PLAIN, "quick = torch.jit.script(shifted)\nquick"),
-        (NET, "net = torch.jit.script(Net())\nnet"),
+        (DECORATED, "shifted", "x + torch.ones(2).cuda()"),
+        (PLAIN, "quick = torch.jit.script(shifted)\nquick", "x + torch.ones(2).cuda()"),
+        (NET, "net = torch.jit.script(Net())\nnet", '* torch.ones(2, device="cuda")'),
+        # What makes a compiled module is Python.
+        (NET, "net = torch.jit.script(Net())\nnet", "self.scale = torch.ones(2).to(accelerator.device)"),
+        (PLAIN, "shifted", "torch.ones(2).to("),
+        (PLAIN, "quick = torch.jit.trace(shifted, torch.ones(2))\nquick", "torch.ones(2).to("),
     ],
 )
-def test_torchscript_knows_no_accelerator(helper: str, use: str) -> None:
+def test_torchscript_knows_no_accelerator(helper: str, use: str, line: str) -> None:
     text = COMPILED.format(helper=helper, use=use)
-    after = converted(text)
-    assert helper.splitlines()[-1] in after
-    assert "TorchScript" in notes(text, "CT105")[0].reason
-
-
-def test_what_makes_a_compiled_module_is_python() -> None:
-    after = converted(COMPILED.format(helper=NET, use="net = torch.jit.script(Net())\nnet"))
-    assert "self.scale = torch.ones(2).to(accelerator.device)" in after
-
-
-@pytest.mark.parametrize("use", ["shifted", "quick = torch.jit.trace(shifted, torch.ones(2))\nquick"])
-def test_a_function_that_is_not_compiled_knows_the_device(use: str) -> None:
-    after = converted(COMPILED.format(helper=PLAIN, use=use))
-    assert "torch.ones(2).to(" in after
+    assert line in converted(text)
+    assert ".to(" in line or "TorchScript" in notes(text, "CT105")[0].reason
 
 
 CHOOSER = """<torch>

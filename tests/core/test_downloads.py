@@ -116,14 +116,19 @@ if not path.exists():
 *     words.save(str(path) + ".bak")
 else:
     words = Tokenizer.from_file(str(path))
-== a fetch in a function that asks and returns
-def fetch():
+== a fetch in a function that asks and returns, and a test that asks for what it is given, or not
+def fetch(name="rows.db"):
     if os.path.exists("rows.zip"):
         return
     urlretrieve("http://host/rows.zip", "rows.zip")
 --
 + with accelerator.main_process_first():
 . fetch()
+. if not os.path.exists("rows.db"):
+.     fetch("rows.db")
+if not os.path.exists("more.db"):
++     with accelerator.main_process_first():
+.     fetch("rows.db")
 == a fetch that does not ask
 * urlretrieve("http://host/rows.zip", "rows.zip")
 + accelerator.wait_for_everyone()

@@ -258,9 +258,9 @@ for phase in ["train", "test"]:
 !! if phase == 'test' else
 """),
     evaluating(
-        "batches that are taken apart before the model is asked",
+        "batches that are taken apart before the model is asked, and a bar",
         "hits = 0",
-        f"x, y = unpack(x)\n        {HITS}",
+        f"x, y = unpack(x)\n        {HITS}\n        bar.set_postfix(hits=hits)",
         "hits",
         PREPARED,
         "hits = accelerator.merge(test_loader, hits)",
@@ -269,18 +269,9 @@ for phase in ["train", "test"]:
 
 
 WHOLE = [
-    after_training(
-        "shown in the loop alone",
-        """
-model.eval()
-right, total = 0, 0
-for i, (x, y) in enumerate(test_loader):
-    right += (model(x).argmax(1) == y).sum().item()
-    total += len(y)
-    progress_bar(i, len(test_loader), "%.3f" % (100. * right / total))
-""",
-        absent=("prepare_evaluation",),
-        says="shown inside the loop alone",
+    *(
+        whole(one, "hits = 0", f"{HITS}\n        {one}", "", "shown inside the loop alone")
+        for one in ("progress_bar('%.3f' % (100. * hits / 8))", "bar.set_postfix(hits=hits)")
     ),
     whole("sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"),
     whole(

@@ -188,6 +188,10 @@ GIVEN_NUMBERS = (
     .replace("args.world_size, rank", "world, rank")
     .replace("args=(args,)", "args=(args.nr, args.gpus)")
 )
+# The same where the worker is a method.
+IN_METHOD = GIVEN_NUMBERS.replace("spawn(work", "spawn(Work().run").replace(
+    "\nif __", "\nclass Work:\n    def run(self, gpu, number, world): work(gpu, number, world)\n\nif __"
+)
 # The same where an object keeps the options, and the number of nodes becomes that of processes.
 KEPT = (
     SPAWNED.replace("args.gpus * args.nodes", "args.gpus * args.world_size")
@@ -204,16 +208,17 @@ KEPT = (
 )
 
 
+OF_LAUNCHER = [
+    '"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))',
+    '"--nr", type=int, default=int(os.environ.get("RANK", 0))',
+]
+
+
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        (
-            GIVEN_NUMBERS,
-            [
-                '"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))',
-                '"--nr", type=int, default=int(os.environ.get("RANK", 0))',
-            ],
-        ),
+        (GIVEN_NUMBERS, OF_LAUNCHER),
+        (IN_METHOD, OF_LAUNCHER),
         (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
         (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
         (KEPT, ["args.world_size = PartialState().num_processes", '"--world_size", type=int, default=-1']),
@@ -222,7 +227,7 @@ KEPT = (
             ["args.world_size = PartialState().num_processes"],
         ),
     ],
-    ids=["given numbers", "numbered", "spawned", "kept by an object", "machines"],
+    ids=["given numbers", "in a method", "numbered", "spawned", "kept by an object", "machines"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)

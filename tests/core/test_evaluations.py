@@ -183,35 +183,27 @@ for epoch in range(3):
 -> for x, y in loader:
 -> hits = accelerator.merge(loader, hits)
 """),
-    Trap(
-        "one loop for both phases, prepared by the author's own test",
-        """
-        def run(model, loader, optimizer=None):
-            train = optimizer is not None
-            total = 0.0
-            with torch.set_grad_enabled(train):
-                for x, y in loader:
-                    loss = F.cross_entropy(model(x), y)
-                    if train:
-                        <step loss>
-                    total += loss.item()
-                    print(loss.item())
-            return total / len(loader)
-
-        <model>
-        run(model, DataLoader(data), optimizer)
-        print(run(model, DataLoader(test)))
-        """,
-        (
-            "loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)",
-            "accelerator.print(loss.item())",  # the processes evaluate different numbers of batches
-            # the length of a loader that is trained on is the share's
-            'total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)',
-            "model, optimizer = accelerator.prepare(model, optimizer)",
-        ),
-        ("loader = accelerator.prepare(loader)\n",),
-    ),
     *cases("""
+== one loop for both phases, prepared by the author's own test
+def run(model, loader, optimizer=None):
+    train = optimizer is not None
+    total = 0.0
+    with torch.set_grad_enabled(train):
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            if train:
+                <step loss>
+            total += loss.item()
+            print(loss.item())
+    return total / len(loader)
+
+<model>
+run(model, DataLoader(data), optimizer)
+print(run(model, DataLoader(test)))
+-> loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)
+-> accelerator.print(loss.item())
+-> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
+-> model, optimizer = accelerator.prepare(model, optimizer)
 == a schedule that steps under a test of its own, and a number that the batches are counted to
 def run(loader, optimizer, scheduler=None):
     most = len(loader) if args.most < 0 else args.most
@@ -242,6 +234,22 @@ def run(loader, optimizer=None):
 run(DataLoader(data), optimizer)
 run(DataLoader(test))
 -> loader = accelerator.prepare(loader) if optimizer else loader
+== two phases, of batches that are cut out by their number
+def run(rows, optimizer=None):
+    hits = 0
+    n = len(rows) // 4
+    for at in range(n):
+        loss = F.cross_entropy(model(rows[at * 4 : at * 4 + 4]), y)
+        if optimizer:
+            <step loss>
+        hits += loss.item()
+    return hits
+
+<model>
+run(data, optimizer)
+run(test)
+-> accelerator.prepare(range(n)) if optimizer else accelerator.prepare_evaluation(range(n))
+-> hits = accelerator.merge(loader, hits)
 == two phases, the training in an else
 <model>
 for phase in ["train", "test"]:

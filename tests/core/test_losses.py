@@ -50,6 +50,7 @@ SUMS = {
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
     ),
     "of what is computed element by element": script("(out - y) ** 2", "0.5 * torch.sum(each)"),
+    "of functions of what is given": script("torch.sqrt(torch.add(out, -y) ** 2 + 1e-6)", "torch.sum(each)"),
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {
@@ -63,7 +64,7 @@ OTHERS = {
     "a loss object that is bound again to a mean": script().replace(
         'Criterion().to("cpu")', "nn.MSELoss(size_average=False)\ncriterion = nn.MSELoss()"
     ),
-    "a sum of what other functions return": script("F.mse_loss(out, y) * y", "torch.sum(each)"),
+    "a sum of what other functions return": script("torch.sqrt(F.mse_loss(out, y) * y)", "torch.sum(each)"),
     "sums that are added up and divided": script("0", "((out - y) ** 2).sum()\n        loss /= 4"),
     "a penalty on the weights, beside a mean": script(loss="each.mean()").replace(
         "    optimizer.step()", "    penalty(model.weight).backward()\n    optimizer.step()"

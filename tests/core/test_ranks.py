@@ -61,32 +61,26 @@ def test_plain_python_takes_the_authors_branch(tmp_path: Path) -> None:
 
 def test_the_launchers_processes_take_the_other_branch(tmp_path: Path) -> None:
     """A schedule that its author divided by the processes moves one step at a time."""
-    assert launched(tmp_path, converted(LAUNCHED)) == [
-        "= 0 DistributedSampler True 0.05",
-        "= 1 DistributedSampler True 0.05",
-    ]
+    lines = launched(tmp_path, converted(LAUNCHED))
+    assert lines == [f"= {rank} DistributedSampler True 0.05" for rank in range(2)]
+
+
+LOCAL = 'default=int(os.environ.get("LOCAL_RANK", 0))'
+OWN = '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1))'
 
 
 @pytest.mark.parametrize(
     ("option", "use", "becomes"),
     [
-        ('"--local-rank", type=int', "args.local_rank > 3", 'default=int(os.environ.get("LOCAL_RANK", 0))'),
+        ('"--local-rank", type=int', "args.local_rank > 3", LOCAL),
         (
             '"--local-rank", type=int',
             "args.local_rank is None",
             'default=int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None',
         ),
-        (
-            '"--local_rank", type=int, required=True',
-            "args.local_rank > 3",
-            'parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
-        ),
-        (
-            '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1))',
-            "args.local_rank > 3",
-            '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))',
-        ),
-        ('"--at", "--local-rank", type=int', "args.at > 3", 'default=int(os.environ.get("LOCAL_RANK", 0))'),
+        ('"--local_rank", type=int, required=True', "args.local_rank > 3", f"type=int, {LOCAL})"),
+        (OWN, "args.local_rank > 3", f"{OWN})"),
+        ('"--at", "--local-rank", type=int', "args.at > 3", LOCAL),
         ('"--device_number", "-r", type=int, default=0', "args.device_number > 3", "default=0"),
     ],
 )
@@ -140,7 +134,7 @@ def test_an_option_that_is_set_to_itself_is_the_launchers(number: str, is_kept: 
     text = text.replace(
         "    rows =", f"    args.number = {number}\n    if count < 2:\n        args.number = 0\n    rows ="
     )
-    assert ('default=int(os.environ.get("RANK", 0))' in converted(text)) is is_kept
+    assert (RANK in converted(text)) is is_kept
 
 
 # The example that spawns: nodes and GPUs by hand.
@@ -207,27 +201,30 @@ KEPT = (
     )
 )
 
-
-OF_LAUNCHER = [
-    '"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))',
-    '"--nr", type=int, default=int(os.environ.get("RANK", 0))',
-]
+RANK, WORLD = 'default=int(os.environ.get("RANK", 0))', "args.world_size = PartialState().num_processes"
 
 
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        (GIVEN_NUMBERS, OF_LAUNCHER),
-        (IN_METHOD, OF_LAUNCHER),
-        (NUMBERED, ['default=int(os.environ.get("RANK", 0))']),
-        (SPAWNED, ["args.world_size = PartialState().num_processes", "rank = PartialState().process_index"]),
-        (KEPT, ["args.world_size = PartialState().num_processes", '"--world_size", type=int, default=-1']),
-        (  # A scheduler's machines, times the GPUs of each.
-            SPAWNED.replace("args.gpus * args.nodes", 'int(os.environ["SLURM_NNODES"]) * args.gpus'),
-            ["args.world_size = PartialState().num_processes"],
-        ),
+        (GIVEN_NUMBERS, [f'"--nr", type=int, {RANK}']),
+        (IN_METHOD, [f'"--nr", type=int, {RANK}']),
+        (GIVEN_NUMBERS, ['"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))']),
+        (NUMBERED, [RANK]),
+        (SPAWNED, [WORLD, "rank = PartialState().process_index"]),
+        (KEPT, [WORLD, '"--world_size", type=int, default=-1']),
+        # A scheduler's machines, times the GPUs of each.
+        (SPAWNED.replace("args.gpus * args.nodes", 'int(os.environ["SLURM_NNODES"]) * args.gpus'), [WORLD]),
     ],
-    ids=["given numbers", "in a method", "numbered", "spawned", "kept by an object", "machines"],
+    ids=[
+        "a given rank",
+        "in a method",
+        "a given number",
+        "numbered",
+        "spawned",
+        "kept by an object",
+        "machines",
+    ],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)
@@ -261,14 +258,9 @@ def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> No
     assert plain(tmp_path, submits) == ["= []"]
 
 
-ASKED_FIRST = """import argparse
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-
+ASKED_FIRST = (
+    HEAD
+    + """
 def start(args):
     if "RANK" in os.environ:
         args.rank = int(os.environ["RANK"])
@@ -291,10 +283,10 @@ def main(args):
     print("=", args.rank, len(loader))
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
     main(parser.parse_args())
 """
+)
 
 
 @pytest.mark.slow
@@ -306,6 +298,13 @@ def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_pat
     assert launched(tmp_path, after) == ["= 0 2", "= 1 2"]
 
 
+LAYER = """class Shared(torch.nn.Module):
+        def forward(self, x):
+            return x
+        def __init__(self):
+"""
+
+
 @pytest.mark.parametrize(
     ("asked", "stays"),
     [
@@ -313,6 +312,8 @@ def test_the_launchers_variables_are_set_before_a_function_asks_for_them(tmp_pat
         ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
         ("assert {} > 0", False),
         ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
+        (LAYER + "            self.others = [Queue(1)] * {}\n    Shared()", True),
+        (LAYER + "            self.others = [1] * {}\n    Shared()", False),
     ],
 )
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:

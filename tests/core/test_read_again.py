@@ -5,12 +5,6 @@ import pytest
 from .outputs import Output, check_output, outputs
 
 READ_AGAIN = outputs("""
-== what all have read is removed when the last has read it
-rows = np.load("rows.npy")
-+ accelerator.print(len(rows))
-+ accelerator.wait_for_everyone()
-- print(len(rows))
-* os.remove("rows.npy")
 == what nobody reads is removed at once, under the guard of its neighbours
 rows = np.load("rows.npy")
 * np.save("old.npy", rows)
@@ -21,12 +15,15 @@ rows = np.load("rows.npy")
 * np.save("old.npy", rows)
 + accelerator.wait_for_everyone()
 * os.remove("rows.npy")
-== what one process wrote is waited for where all read it
-* np.save("best.npy", [1])
-+ accelerator.print("saved")
-- print("saved")
+== a name without an ending is waited for once, and not where one process reads it again
+* with open("best", "w") as file:
+.     file.write("x")
+other = open("other").read()
 + accelerator.wait_for_everyone()
-best = np.load("best.npy")
+rows = [open("best").read(), open("best").read()]
+last = open("best").read()
+* with open("copy", "w") as file:
+.     file.write(open("best").read())
 == what a command wrote is waited for, whichever of its files that is
 scores = "scores.txt"
 * os.system("%s < %s > %s" % ("eval", "rows.txt", scores))

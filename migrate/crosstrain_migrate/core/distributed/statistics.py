@@ -23,11 +23,11 @@ def note_statistics(plan: Plan) -> None:
     """Says which layers that the script uses compute with the batch of one process from now on."""
     script = plan.script
     for cls in script.table.each(ast.ClassDef):
-        if _is_told(cls) and any(_is_used(script, one) for one in _with_heirs(script, cls)):
+        if is_told(cls) and any(_is_used(script, one) for one in _with_heirs(script, cls)):
             plan.note("CT301", cls, _ALONE, _OF_TORCH)
 
 
-def _is_told(cls: ast.ClassDef) -> bool:
+def is_told(cls: ast.ClassDef) -> bool:
     """Whether a layer is told of its replicas, or waits for one on each GPU by queues of its own."""
     methods = {n.name for n in cls.body if isinstance(n, ast.FunctionDef)}
     if _TOLD_OF_REPLICAS in methods or "forward" not in methods:

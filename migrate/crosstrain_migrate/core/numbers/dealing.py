@@ -93,7 +93,8 @@ class Evaluations:
     # -- which loops evaluate ----------------------------------------------------------------------------------
 
     def _evaluates(self, loop: ast.For) -> bool:
-        if self.phases_of.trains(loop):
+        trains = self.phases_of.trains(loop)
+        if trains:
             if not self.phases_of.test(loop) or not any(one.loop is loop for one in self.roles.data):
                 return False  # it trains in any case, or goes over parts of each batch, such as the heads of a model
         elif not self._without_gradient(loop, 0):
@@ -102,7 +103,7 @@ class Evaluations:
         if is_function_frame(frame) and is_for_workers(self.script, frame, self._for_workers):
             return False  # it puts the rows of one batch together
         sources = self.roles.sources(frame, loop.iter)
-        if not self._is_data(sources, loop) or self._is_inside_another(loop, frame):
+        if not (trains or self._is_data(sources, loop)) or self._is_inside_another(loop, frame):
             return False
         if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
             return False

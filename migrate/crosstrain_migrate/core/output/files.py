@@ -55,7 +55,7 @@ class Files:
 
     def run(self) -> None:
         self._calls_of_helpers()
-        for node in self.script.table.each(ast.With):
+        for node in reversed([*self.script.table.each(ast.With)]):  # a guarded block's reads need no wait
             if self.script.is_reached(node) and self.audience.is_all(node):
                 self._block(node)
         for call in self.script.calls:
@@ -220,7 +220,11 @@ class Files:
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
             return closes and self._wait_behind(statement)
-        for read in waits:
+        firsts = {
+            (id(self.script.suite_of(self.script.statement(one))), place_of(statement) < place_of(one)): one
+            for one in sorted(waits, key=place_of, reverse=True)
+        }
+        for read in firsts.values():  # the first of each suite, above the statement and behind it
             self._wait_before(read)
         for read in reads:
             if read not in waits:

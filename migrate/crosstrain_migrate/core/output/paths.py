@@ -84,7 +84,7 @@ class Paths:
         elif isinstance(path, ast.Name):
             found.add(f"{path.id} of {id(self.script.frame(path))}")
             found |= self._named_once(path)
-        return found
+        return found | {*texts} if isinstance(path, ast.Constant) else found
 
     def _named_once(self, path: ast.Name) -> set[str]:
         """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives

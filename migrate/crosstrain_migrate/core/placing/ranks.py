@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable
 
+from crosstrain_migrate.core.distributed.statistics import is_told
 from crosstrain_migrate.core.distributed.wrappers import is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method
@@ -84,7 +85,10 @@ class Ranks:
 
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
-        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel."""
+        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
+        a layer that waits for its replicas."""
+        if any(isinstance(one, ast.ClassDef) and is_told(one) for one in self.script.around(call)):
+            return True
         statement = self.script.statement(call)
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False

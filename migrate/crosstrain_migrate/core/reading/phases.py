@@ -79,7 +79,7 @@ class Phases:
             if isinstance(one, ast.If) and below not in one.orelse:
                 tests.append(one.test)
             below = one
-        return tests
+        return [one for one in tests if not isinstance(one, ast.Constant)]
 
     def _told(self, test: ast.expr, call: ast.Call, function: Function) -> ast.expr | None:
         """A function's test in the words of its caller; None where it asks for what the function computes."""

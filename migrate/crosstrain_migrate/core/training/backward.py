@@ -25,6 +25,7 @@ _FAR = 6  # how far a sum is followed
 # What is computed of each element by itself.
 _ELEMENTWISE = words(
     "log log1p log2 exp expm1 pow square sqrt abs sigmoid tanh relu softplus logsigmoid clamp clamp_min float double"
+    " add sub mul neg"
 )
 
 
@@ -253,7 +254,7 @@ def _is_elementwise(script: Script, frame: Frame, node: ast.expr, depth: int) ->
     inside = walk(node)
     bound = [one for one in inside if isinstance(one, ast.Name) and script.values(frame, one.id)]
     return (
-        isinstance(node, ast.BinOp)
+        isinstance(node, ast.BinOp | ast.Call)
         and not any(isinstance(one, ast.MatMult) for one in inside)
         and all(last_name(one.func) in _ELEMENTWISE for one in inside if isinstance(one, ast.Call))
         and all(_is_elementwise(script, frame, one, depth + 1) for one in bound)

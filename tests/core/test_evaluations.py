@@ -304,19 +304,9 @@ print(meter.n)
         says="not made for this pass",
     ),
     whole(
-        "a state that is carried from batch to batch",
-        "state, hits = None, 0",
-        "out, state = model(x, state)\n        hits += (out.argmax(1) == y).sum().item()",
-        "hits",
-        "carried",
+        "a state", "state, hits = None, 0", f"out, state = model(x, state)\n        {HITS}", "hits", "carried"
     ),
-    whole(
-        "samples that are drawn",
-        "hits = 0",
-        HITS.replace("model(x)", "model(x + torch.randn(4))"),
-        "hits",
-        "draws random numbers",
-    ),
+    whole("drawn", "hits = 0", HITS.replace("(x)", "(x + torch.randn(4))"), "hits", "draws random numbers"),
 ]
 
 

@@ -24,11 +24,18 @@ rows = [open("best").read(), open("best").read()]
 last = open("best").read()
 * with open("copy", "w") as file:
 .     file.write(open("best").read())
-== what a command wrote is waited for, whichever of its files that is
+== what a command wrote is waited for, whichever of its files that is, and what one is asked about
 scores = "scores.txt"
 * os.system("%s < %s > %s" % ("eval", "rows.txt", scores))
+other = [open("more.txt").read(), os.popen("wc -l more.txt").read()]
 + accelerator.wait_for_everyone()
 lines = open(scores).read()
+* Path("ref").write_text("x")
++ accelerator.wait_for_everyone()
+text = Path("ref").read_text()
+* np.save("ref.npy", text)
++ accelerator.wait_for_everyone()
+count = os.popen("wc -l ./ref.npy").read()
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():
@@ -60,9 +67,6 @@ table = open(args.table).read()
 . if not os.path.exists("rows"):
 .     os.system("./prepare.sh")
 names = os.listdir("rows")
-== a file that a command is not told of is not waited for
-* os.system("zip runs.zip runs")
-lines = open("rows.txt").read()
 == a file whose name is not written out may be any of its folder
 path = os.path.join(out, name)
 * with open(path, "w") as file:
@@ -229,7 +233,9 @@ def matrix():
     return found
 --
 rows = matrix()
-== a class or a function that reads a file waits for it
+== a class or a function that reads a file waits for it, and for what a helper wrote
+def put(path, rows):
+    np.save(path, rows)
 class Rows:
     def __init__(self, path):
         self.path = path
@@ -243,10 +249,6 @@ rows = Rows("rows.json")
 * np.save(path, [1])
 + accelerator.wait_for_everyone()
 ~ print(read(path))
-== what a helper wrote is waited for
-def put(path, rows):
-    np.save(path, rows)
---
 * put("rows.npy", [1])
 + accelerator.wait_for_everyone()
 rows = np.load(file="rows.npy")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import place_of, words
 from crosstrain_migrate.syntax.walks import walk
 
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
+_PROGRAMS = _COMMANDS | words("subprocess.Popen os.popen subprocess.getoutput subprocess.getstatusoutput")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
 FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
@@ -27,13 +28,17 @@ def runs_command(script: Script, call: ast.Call) -> bool:
 
 def makes_by_command(script: Script, call: ast.Call) -> bool:
     """`subprocess.Popen("mkdir -p %s" % path, shell=True)`"""
-    named = script.dotted(call.func) in (*_COMMANDS, "subprocess.Popen")
-    return named and command_of(*call.args[:1]).split()[:1] == ["mkdir"]
+    return script.dotted(call.func) in _PROGRAMS and command_of(*call.args[:1]).split()[:1] == ["mkdir"]
 
 
 def is_command(script: Script, call: ast.Call) -> bool:
     """Whether a call runs another program, which may write any file that it is told of."""
     return script.dotted(call.func) in _COMMANDS
+
+
+def is_heard(script: Script, call: ast.Call) -> bool:
+    """Whether all run a program for what it says, `os.popen("wc -l " + path).read()`, of the files that it is told of."""
+    return script.dotted(call.func) in _PROGRAMS and not is_statement_call(script, call)
 
 
 def command_of(*made: ast.expr) -> str:

@@ -26,13 +26,7 @@ class Paths:
     def of_write(self, call: ast.Call) -> set[str]:
         """How the paths are written that a call writes to."""
         if commands.is_command(self.script, call):
-            told = [
-                n
-                for a in call.args
-                for n in walk(a)
-                if isinstance(n, ast.Name | ast.Attribute | ast.Constant)
-            ]
-            return {text for one in told for text in self.spelled(one)}
+            return self.told(call)
         path = writers.path_of_write(self.script, call)
         if path is None:
             return set()
@@ -40,6 +34,12 @@ class Paths:
         return (
             self.spelled(path) | self.in_folder(path, only_unnamed=True) | given | self._words_of_caller(path)
         )
+
+    def told(self, call: ast.Call) -> set[str]:
+        """How the paths may be written that a command is told of."""
+        nodes = [n for a in call.args for n in walk(a)]
+        named = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute | ast.Constant)]
+        return {text for one in named for text in self.spelled(one)}
 
     def _given(self, path: ast.expr, depth: int) -> list[ast.expr]:
         """What a parameter is given that is the path: `save(rows, "rows.pkl")`, which calls `dump(rows, path)`."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.core.reading.script import Script
 
-from . import writers
+from . import commands, writers
 from .audience import Audience
 from .paths import Paths
 
+_OF_PATH = ("open", "read_text", "read_bytes")  # methods of a path
+_WORD = re.compile(r"[^\s<>|;/]+(?![^\s<>|;])")  # the last part of each word
 _DEPTH = 2  # how far calls are followed to one that reads a file
 
 
@@ -28,11 +31,12 @@ class Reads:
         paths."""
         if call not in self._given:
             given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_PATH:
                 given.append(call.func.value)
-            self._given[call] = {
-                text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)
-            }
+            texts = {text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)}
+            if commands.is_heard(self.script, call):
+                texts |= self.paths.told(call) | {*_WORD.findall(commands.command_of(*call.args))}
+            self._given[call] = texts
         if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
@@ -45,7 +49,7 @@ class Reads:
         return self._readers[call, depth]
 
     def _find_read(self, call: ast.Call, depth: int) -> bool:
-        if writers.reads_file(self.script, call):
+        if writers.reads_file(self.script, call) or commands.is_heard(self.script, call):
             return True
         return depth < _DEPTH and any(
             self._reads(one, depth + 1)

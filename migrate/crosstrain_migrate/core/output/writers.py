@@ -318,6 +318,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if (path := written_elsewhere(script, call)) is not None:
         return path
     name, last = script.dotted(call.func), last_name(call.func)
+    if last in ("write_text", "write_bytes") and isinstance(call.func, ast.Attribute):
+        return call.func.value
     index = 1 if name == "torch.save" else FUNCTIONS.get(name, WRITERS.get(last, 0))
     if index is None or index >= len(call.args):
         return None

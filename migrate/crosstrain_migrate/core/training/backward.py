@@ -90,11 +90,7 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         if accelerators.at_hand(call) and not scaled:
             reason = "gradients are clipped once they are averaged"
             plan.replace(
-                call.func,
-                CLIPPING,
-                reason,
-                f"{accelerators.name}.{name.rpartition('.')[2]}",
-                "clipping",
+                call.func, CLIPPING, reason, f"{accelerators.name}.{name.rpartition('.')[2]}", "clipping"
             )
 
 
@@ -223,7 +219,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         return SUM
     if last_name(node.func) == "sum":
         is_whole = not node.keywords and len(node.args) == (
-            0 if is_method(node, "sum") and not _is_torch(node) else 1
+            0 if is_method(node, "sum") and written(node.func) != "torch.sum" else 1
         )
         if not is_whole:
             return OTHER
@@ -283,10 +279,6 @@ def _unpacked(script: Script, frame: Frame, name: str) -> list[tuple[ast.Call, i
 
 def _joined(terms: list[int]) -> int:
     return OTHER if not terms or OTHER in terms else max(terms)
-
-
-def _is_torch(call: ast.Call) -> bool:
-    return written(call.func) == "torch.sum"
 
 
 def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, part: int | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
@@ -218,9 +218,11 @@ def _losses(script: Script, one: _Site) -> set[str]:
 
 
 def _read_out(loop: ast.AST | None) -> set[str]:
-    """The numbers that a training loop reads out of tensors: `confidence = out.mean().item()`."""
-    assigns = [n for n in walk(loop) if isinstance(n, ast.Assign)] if loop is not None else []
-    return {written(t) for n in assigns if is_method(n.value, "item") for t in n.targets}
+    """The numbers that a training loop reads out of tensors, `confidence = out.mean().item()`, and these."""
+    nodes = list(walk(loop)) if loop is not None else []
+    read = {written(n.func.value) for n in nodes if is_method(n, "item")}
+    assigns = (n for n in nodes if isinstance(n, ast.Assign) and is_method(n.value, "item"))
+    return read | {written(t) for n in assigns for t in n.targets}
 
 
 def _comes_from_steps(script: Script, data: Data) -> bool:
@@ -290,13 +292,18 @@ def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool
     if isinstance(call.func, ast.Attribute):
         made = plan.script.values(frame, written(call.func.value))
         nodes += [call.func.value, *(n for value in made for n in walk(value))]
-    for _ in range(2):  # `text = "loss {}".format(loss.item())` above `print(text)`
+    around = [n for n in plan.script.loops_around(call) if isinstance(n, ast.For)]
+    for _ in range(
+        3
+    ):  # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
         own = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute)]
         own = [n for n in own if not any(map(plan.is_replaced, (n, *_up_to(plan.script, n, call))))]
         if any(written(n) in growing for n in own):
             return True
         names = {n.id for n in own if isinstance(n, ast.Name)}
-        nodes = [n for name in names for value in plan.script.values(frame, name) for n in walk(value)]
+        values = [value for name in names for value in plan.script.values(frame, name)]
+        values += [loop.iter for loop in around if names_in(loop.target) & names]
+        nodes = [n for value in values for n in walk(value)]
     return False
 
 

@@ -297,16 +297,17 @@ class Script:
         """Whether a method is called on an object of a library's class, or of another class that has one of that name."""
         made = classes_called(self, call.func, method) if is_method(call, method.name) else []
         own = [one for name in made for one in self.classes(self.last(name))]
-        is_known = all(self.classes(self.last(name)) or self._is_of_library(name) for name in made)
+        is_known = all(self.classes(self.last(name)) or self.is_of_library(name) for name in made)
         return bool(made and is_known) and all(
             one is not cls and any(m.name == method.name for m in self.methods(one)) for one in own
         )
 
-    def _is_of_library(self, name: ast.AST) -> bool:
+    def is_of_library(self, name: ast.AST) -> bool:
         """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
-        path, module = self.dotted(name).rpartition(".")[0], self.module(name)
-        is_foreign = not isinstance(module, Region) or self.links.find(module, 0, path) is None
-        return bool(path) and self.is_imported(name) and is_foreign
+        parts, module = self.dotted(name).split("."), self.module(name)
+        paths = [".".join(parts[:n]) for n in range(1, len(parts))]
+        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
+        return bool(paths) and self.is_imported(name) and not is_own
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

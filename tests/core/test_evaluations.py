@@ -307,11 +307,7 @@ WHOLE = [
     ),
     whole("sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"),
     whole(
-        "a share computed of a sum and of a batch",
-        "hits = 0",
-        f"{HITS}\n        rate = hits / len(y)",
-        "rate",
-        "computed of what it adds up",
+        "a share", "hits = 0", f"{HITS}\n        rate = hits / len(y)", "rate", "computed of what it adds up"
     ),
     whole("broken", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"),
     after_training(

@@ -231,25 +231,24 @@ class Merging:
 
     def _end_bars(self, one: Dealt, name: str, group: str) -> None:
         """A bar ends with the batches of its process: the loader's length is that of all."""
-        own = self._of_loader(one, name, "own_length", None)
-        for length in self._moved_by_hand(one):
-            self.plan.replace(length, RULE, "", own, group)
+        length = f"len({ast.unparse(one.source)})"
+        ends = self._moved_by_hand(one)
         for source in (one.source, *one.again):
             for call in (n for n in self.script.around(source) if isinstance(n, ast.Call)):
                 given = {k.arg: k.value for k in call.keywords}
-                total = given.get("total")
                 if (
                     not self.script.dotted(call.func).startswith("tqdm.")
                     or None in given
                     or len(call.args) > 2
                 ):
                     continue
-                if isinstance(total, ast.Call) and last_name(total.func) == "len":
-                    self.plan.replace(total, RULE, "", own, group)
-                elif total is None and call.args[0] is source:
-                    self.plan.add(
-                        e.InsertArgument(call, RULE, REASON, transaction=group, code=f"total={own}")
-                    )
+                if "total" in given:
+                    ends += [given["total"]] if ast.unparse(given["total"]) == length else []
+                elif call.args[0] is source:
+                    code = f"total={self._of_loader(one, name, 'own_length', None)}"
+                    self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=group, code=code))
+        for end in ends:
+            self.plan.replace(end, RULE, "", self._of_loader(one, name, "own_length", f"len({name})"), group)
 
     def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
         """`len(loader)` of `bar = tqdm(total=len(loader))`, which the loop moves: `bar.update()`."""
@@ -263,7 +262,7 @@ class Merging:
             if k.arg == "total" and ast.unparse(k.value) == length and names_bound(self.script, bar) & moved
         ]
 
-    def _of_loader(self, one: Dealt, name: str, attribute: str, default: int | None) -> str:
+    def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:
         """An attribute of what is dealt; of what may be no DataLoader, a default."""
         is_loader = self._is_loader(one)
         return f"{name}.{attribute}" if is_loader else f'getattr({name}, "{attribute}", {default})'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import takewhile
 
@@ -159,7 +159,13 @@ class Script:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """Every call in reached code, in the order of the text."""
-        found = [n for n in self.table.parents if isinstance(n, ast.Call) and self.is_reached(n)]
+        return self.calls_that(lambda _: True)
+
+    def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
+        """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
+        found = [
+            n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
+        ]
         return sorted(found, key=place_of)
 
     def calls_in(self, frame: Frame) -> list[ast.Call]:

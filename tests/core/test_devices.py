@@ -44,8 +44,8 @@ state = torch.load("w", map_location="cuda:%d" % args) => torch.load("w", map_lo
 many = map(lambda one: one.cuda(), args) => map(lambda one: one.to(accelerator.device), args)
 loss = torch.nn.L1Loss().cuda(args) => loss = torch.nn.L1Loss().to(accelerator.device)
 ones = torch.cuda.FloatTensor(3) => ones = torch.FloatTensor(3).to(accelerator.device)
-ones = torch.ones(3).to(0) => ones = torch.ones(3).to(accelerator.device)
-ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.device)
+one = args.to(0).to(device=0) => one = args.to(accelerator.device).to(device=accelerator.device)
+args.run.device = args.device = "cuda" => args.run.device = args.device = accelerator.device.type
 main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
 torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)

@@ -66,8 +66,8 @@ WRAPPERS = {
     "torch.nn.DataParallel(model, device_ids=[0, 1])": (
         "torch.nn.DataParallel(model, device_ids=[0, 1] if accelerator.num_processes == 1 else None)"
     ),
-    "torch.nn.DataParallel(model, gpus)": (
-        "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None)"
+    "torch.nn.DataParallel(module=model, device_ids=gpus)": (
+        "torch.nn.DataParallel(module=model, device_ids=gpus if accelerator.num_processes == 1 else None)"
     ),
     "torch.nn.DataParallel(model, gpus, None, dim, chunk_sizes=rows)": (
         "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None, None, dim, "

@@ -14,7 +14,7 @@ from itertools import takewhile
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank, is_plain
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import walk
@@ -51,7 +51,7 @@ class Downloads:
                     self.audience.guard(*self._constructors)
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
-            elif commands.is_command(self.script, call) and (asking := self._asking(call)) is not None:
+            elif self._commands(call) and (asking := self._asking(call)) is not None:
                 self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
@@ -119,12 +119,21 @@ class Downloads:
     def _kept(self, call: ast.Call, paths: set[str], helper: Function | None = None) -> None:
         """`if not exists(path): write(path)`, and then it is read: every process would find it half written."""
         asking = self._asking(call)
-        if asking is None or not paths or self._trains(asking) or (helper and self._trains(helper)):
+        if asking is None or self._trains(asking) or (helper and self._trains(helper)):
             return
-        reads = [c for c in self.script.calls if self.files.read.behind(c, asking, paths)]
-        asked = self.files.paths.spelled_in(asking.test)
-        if reads and paths & asked:
+        returned = (n.value for n in walk(self.script.frame(call)) if isinstance(n, ast.Return) and n.value)
+        is_asked = bool(paths & self.files.paths.spelled_in(asking.test))
+        if is_asked and any(self.files.read.behind(one, asking, paths) for one in self.script.calls):
             self._first(call, asking)
+        elif is_asked and any(paths & self.files.paths.spelled(one) for one in returned):
+            self._plan(call, [asking])
+
+    def _commands(self, call: ast.Call) -> bool:
+        """Whether a call runs a command, itself or in the function of the project that it calls."""
+        helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
+        inner = self.script.calls_in(helper) if helper is not None else []
+        writing = (one for one in inner if writers.writes_file(self.script, one))
+        return any(commands.is_command(self.script, one) for one in (call, *writing))
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""

@@ -130,7 +130,8 @@ class Ranks:
         option = self.options.read_by(node)
         is_kept = isinstance(node, ast.Attribute) and all(self._keeps(option, value) for value in stores)
         if option is not None and (is_kept or not stores):
-            self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
+            is_counted = of != "rank" and (self._spawns or _is_count(option.default))
+            self._default(option, _VARIABLES[of], alone="1" if is_counted else "")
 
     def _keeps(self, option: Option | None, value: ast.expr) -> bool:
         """Whether an option that is set to a value is what it was, or what a run without processes has: `if not
@@ -240,7 +241,7 @@ class Ranks:
     def _default(self, option: Option, variable: str, alone: str = "") -> None:
         """An option without a value on the command line is the launcher's variable, else the author's default.
 
-        alone: what it is under plain python, where the author's default counts processes that the script started.
+        alone: what it is under plain python, where the author's default counts processes that others started.
         """
         call, default = option.call, option.default
         if call in self._done or not self.script.is_reached(call):
@@ -308,7 +309,7 @@ def without_launcher(script: Script) -> bool:
     return False
 
 
-def _is_count(value: ast.expr) -> bool:
+def _is_count(value: ast.expr | None) -> bool:
     """`world_size = 4`"""
     return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0
 

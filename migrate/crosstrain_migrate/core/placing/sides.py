@@ -221,8 +221,9 @@ def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = 
 
 def must_be_text(script: Script, text: str) -> bool:
     """Whether a variable that holds a device's name must hold one afterwards. What is kept among settings,
-    `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot."""
-    if is_read_as_text(script, text):
+    `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot; settings
+    within settings, `_C.MODEL.DEVICE`, may be a library's that takes texts and numbers alone."""
+    if is_read_as_text(script, text) or (text.count(".") > 1 and not text.startswith("self.")):
         return True
     for read in (read for frame in script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)

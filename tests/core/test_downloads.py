@@ -91,15 +91,20 @@ if not path.exists():
 else:
     words = Tokenizer.from_file(str(path))
 == a fetch that asks first, and one in a function that asks and returns
-def fetch():
+def fetch(name="rows.db"):
     if os.path.exists("rows.zip"):
         return
     urlretrieve("http://host/rows.zip", "rows.zip")
 --
 + with accelerator.main_process_first():
 . fetch()
+. if not os.path.exists("rows.db"):
+.     fetch("rows.db")
 . if not os.path.exists("more.zip"):
 .     urlretrieve("http://host/more.zip", "more.zip")
+if not os.path.exists("more.db"):
++     with accelerator.main_process_first():
+.     fetch("rows.db")
 == what a function writes where it is not there and returns the path of, and what a command of it makes
 def words(path):
 +     with PartialState().main_process_first():

@@ -181,6 +181,12 @@ OWN = {
 }
 
 
+@pytest.mark.parametrize(("call", "is_said"), [("print(learn())", True), ("learn()", False)])
+def test_the_last_loss_that_a_training_returns_is_said(call: str, is_said: bool) -> None:
+    learn = "def learn():\n    for x in DataLoader(data):\n        <step loss = model(x).mean()>\n    return loss\n"
+    assert bool(notes(f"<torch>\n<model>\n{learn}{call}\n", "CT602")) is is_said
+
+
 @pytest.mark.parametrize("own", OWN)
 def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
     above, step = OWN[own]

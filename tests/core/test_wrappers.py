@@ -182,7 +182,6 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
 @pytest.mark.parametrize(
     ("size", "factor"),
     [
-        ("8 * args.gpus", "args.gpus"),
         ("8 * args.num_gpu", "args.num_gpu"),
         ("args.rows * max(1, torch.cuda.device_count())", "max(1, torch.cuda.device_count())"),
         ("8 * len(ids)", "len(ids)"),

@@ -271,8 +271,7 @@ model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 for x in loader:
     accelerator.backward(model(x).mean())
     optimizer.step()
-next(unread := iter(loader))
-accelerator.save_state()
+accelerator.save_state(); next(unread := iter(loader))
 """
 
 

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
+from .changes import is_read
 from .dealing import Dealt, Evaluations
 from .training_numbers import divisor
 from .whole_counts import names_bound
@@ -217,30 +218,16 @@ class Merging:
 
     def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
         """`enumerate` counts as in the original, where the loop's index is read."""
-        for call in walk(one.loop.iter):
-            if (
-                not isinstance(call, ast.Call)
-                or last_name(call.func) != "enumerate"
-                or len(call.args) != 1
-                or call.keywords
-            ):
+        target = one.loop.target.elts[0] if isinstance(one.loop.target, ast.Tuple) else None
+        text = target.id if isinstance(target, ast.Name) else ""
+        for call in walk(one.loop.iter) if text else ():
+            if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or len(call.args) != 1:
                 continue
-            if not isinstance(one.loop.target, ast.Tuple) or not isinstance(
-                one.loop.target.elts[0], ast.Name
-            ):
-                continue
-            index = one.loop.target.elts[0].id
-            if (
-                not any(
-                    isinstance(n, ast.Name) and n.id == index and isinstance(n.ctx, ast.Load)
-                    for s in one.loop.body
-                    for n in walk(s)
-                )
-                and index not in one.left.lasts
-            ):
-                continue
-            start = self._of_loader(one, name, "start", 0)
-            self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
+            body = (n for s in one.loop.body for n in walk(s))
+            is_counted = text in one.left.lasts or any(is_read(n, text) for n in body)
+            if is_counted and not call.keywords:
+                start = self._of_loader(one, name, "start", 0)
+                self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
 
     def _end_bars(self, one: Dealt, name: str, group: str) -> None:
         """A bar ends with the batches of its process: the loader's length is that of all."""

@@ -52,11 +52,20 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         added = _added(plan.script, roles, one.frame, loop)
         own = _losses(plan.script, one) | _read_out(loop) | added
         is_shown = any(_is_own(plan, one.frame, call, own) for call in calls)
-        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in added)
+        left = added | _handed_back(plan.script, one)
+        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in left)
         of_others = (ast.Nonlocal, ast.Global)
         outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
         if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, roles, one))):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _handed_back(script: Script, one: _Site) -> set[str]:
+    """The last loss that a function which trains returns to a caller that takes it."""
+    calls = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
+    returns = (n for r in script.within(one.frame) if isinstance(r, ast.Return) for n in walk(r))
+    is_taken = not all(is_statement_call(script, call) for call in calls)
+    return _losses(script, one) & {*map(written, returns)} if is_taken else set()
 
 
 def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:

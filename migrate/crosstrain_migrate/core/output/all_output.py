@@ -33,7 +33,7 @@ class Output:
         training: list[Frame],
         dealt: list[ast.For],
         saved_apart: list[ast.AST],
-        ours: Callable[[ast.AST], bool] = lambda _: True,
+        ours: Callable[[ast.AST], bool] | None = None,
     ) -> None:
         """training: the code that trains. dealt: the loops of evaluations that are dealt. saved_apart: the tests by which
         each process would save at a time of its own. ours: whether code is not shared out by its author."""

@@ -274,7 +274,7 @@ class Downloads:
         return isinstance(statement, _WHOLE) and not self._trains(statement)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
-        """The statements that call a function; for those in shared files, the calls of the functions that they stand in, if
+        """The statements that call a function, or the tests around them that ask for files; for those in shared files, the calls of the functions that they stand in, if
         nothing in these is done together."""
         found: list[ast.stmt] = []
         calls = self.script.callers(frame) if is_function_frame(frame) else []
@@ -285,8 +285,15 @@ class Downloads:
                 return []
             outer = self.script.frame(call)
             above = self._calls_of(outer, depth - 1) if depth and self.script.is_shared(call) else []
-            found += above if above and all(map(self._may_wait, above)) else [self.script.statement(call)]
+            found += above if above and all(map(self._may_wait, above)) else [self._asking_for(call)]
         return list(dict.fromkeys(found))
+
+    def _asking_for(self, call: ast.Call) -> ast.stmt:
+        """The statement of a call, or the test around it that asks for what the call is given: `if not exists(folder):`."""
+        asking, values = self._asking(call), (*call.args, *(k.value for k in call.keywords))
+        given = {text for one in values for text in self.files.paths.spelled(one)}
+        is_asked = asking is not None and self.files.paths.spelled_in(asking.test) & given
+        return asking if asking and is_asked and self._may_wait(asking) else self.script.statement(call)
 
     def _trains(self, statement: ast.AST) -> bool:
         """Whether a statement leads to training, or to anything that all processes do together."""

@@ -191,8 +191,7 @@ def side_of(script: Script, node: ast.expr) -> str:
 
 
 def is_asked_as_text(script: Script, given: ast.expr) -> bool:
-    """Whether a call asks for a device's name: of a function of the project that uses it as a text, `run(device="cuda:1")`,
-    or of a library other than torch, that may know no other."""
+    """Whether a call asks for a device's name: of a function that uses it as a text, or of a library that may know no other."""
     outer = script.parent(given)
     call, name = (script.parent(outer), outer.arg) if isinstance(outer, ast.keyword) else (outer, None)
     if not isinstance(call, ast.Call) or call.func is given:
@@ -204,8 +203,7 @@ def is_asked_as_text(script: Script, given: ast.expr) -> bool:
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
-    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast or to a
-    library."""
+    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given where one is asked for."""
     for read in (read for frame in frames or script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)
         is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")

@@ -20,9 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 REASON = "each process takes the batch of one GPU"
 RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
 _DEPTH = 3
-_NUMBER = re.compile(
-    r"((n|nr|num|number)_?)?(of_)?gpus|(n|nr|num|number)_?gpu|gpus?_(num|number|count|size)", re.I
-)
+_NUMBER = re.compile(r"((n|nr|num|number)_?)?(of_)?gpus|(n|nr|num)_?gpu|gpus?_(num|count|size)", re.I)
 
 
 def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:

@@ -53,7 +53,10 @@ def predict(model, loader, device):
     y_true, y_pred = [], []
     loader = accelerator.prepare_evaluation(loader)
     with torch.no_grad():
-        for x, y in tqdm(loader, desc="eval", leave=False, disable=not accelerator.is_main_process):
+        for x, y in tqdm(
+            loader, desc="eval", leave=False, total=loader.own_length,
+            disable=not accelerator.is_main_process
+        ):
             logits = model(x.to(device))
             y_pred += logits.argmax(1).tolist()
             y_true += y.tolist()

@@ -12,9 +12,7 @@ from dataclasses import replace
 from crosstrain_migrate.results import Finding, Severity
 
 # By kind, what the runtime does about it. An assumption without a check is not allowed.
-CHECKS = {
-    "mean": "the first backward pass stops if the loss is a sum over rows",
-}
+CHECKS = {"mean": "the first backward pass stops if the loss is a sum over rows"}
 UNCHECKED = "not checked at run time with --runtime accelerate; run `migrate --verify` once"
 
 

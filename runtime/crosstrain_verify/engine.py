@@ -26,13 +26,7 @@ from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
 from crosstrain_verify.report.report import Report
 from crosstrain_verify.running import notebook_cells
 from crosstrain_verify.running.client import Data, Devices, Server, shared_server
-from crosstrain_verify.running.runs import (
-    Progress,
-    Request,
-    Runner,
-    VerifyInputError,
-    rank_option,
-)
+from crosstrain_verify.running.runs import Progress, Request, Runner, VerifyInputError, rank_option
 
 Backend = Literal["torch", "xla"]
 ONE_PROCESS_ONLY = (

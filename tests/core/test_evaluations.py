@@ -45,6 +45,30 @@ meter = Averager()
 """
 
 
+BARS = f"""from tqdm import tqdm; hits = 0; {{above}}
+with torch.no_grad():
+    for x, y in {{data}}:
+        {HITS}; bar.update()
+print(hits)
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "data", "ends"),
+    [
+        ("bar = None", "tqdm(test_loader)", True),
+        ("bar = None", "tqdm(enumerate(test_loader), total=len(test_loader))", True),
+        ("bar = tqdm(total=len(test_loader))", "test_loader", True),
+        ("bar = tqdm(total=len(test_loader) * 8)", "test_loader", False),
+        ("bar = None", "tqdm(enumerate(test_loader))", False),
+        ("bar = None", "tqdm(test_loader, total=3)", False),
+    ],
+)
+def test_a_bar_ends_with_the_batches_of_its_process(above: str, data: str, ends: bool) -> None:
+    after = converted(TRAIN + BARS.format(above=above, data=data))
+    assert ("total=test_loader.own_length" in after) is ends
+
+
 IN_TRAINING = """
 def evaluate():
     hits = 0

@@ -35,6 +35,11 @@ print(len(loader), [loader])
         ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // len(loader)))", True),
         ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // 4))", False),
         ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
+        ("print('{} steps'.format(len(loader)))", "1", "pass", True),
+        ("print('{} rows'.format(8 * len(loader)))", "1", "pass", False),
+        ("total = tqdm(total=8 * len(loader))", "1; total.update(8)", "pass", True),
+        ("total = tqdm(total=8 * len(loader))", "1", "total.update(8)", False),
+        ("total = Bar('train', max=len(loader))", "1; total.next()", "pass", True),
     ],
 )
 def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:

@@ -95,10 +95,7 @@ def migrate(
     ] = None,
     todo: Annotated[
         bool,
-        _option(
-            "Mark what a refused script leaves to you and, where it can, convert the rest.",
-            "--todo",
-        ),
+        _option("Mark what a refused script leaves to you and, where it can, convert the rest.", "--todo"),
     ] = False,
     config_file: Annotated[
         Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config", metavar="FILE")

@@ -29,10 +29,7 @@ class Config:
     fail_on: tuple[str, ...] | None = None
 
 
-_CHOICES = {
-    "runtime": [one.value for one in Runtime],
-    "fail-on": [one.value for one in FailOn],
-}
+_CHOICES = {"runtime": [one.value for one in Runtime], "fail-on": [one.value for one in FailOn]}
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("select", "extend-select", "ignore", "exclude", "fail-on"), list),
     "runtime": str,

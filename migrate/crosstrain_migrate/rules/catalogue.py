@@ -1,6 +1,7 @@
 """The codes' documentation: pages, whose examples are their first tests.
 
-A page begins with a line `CT203: title` for each code, says What and Why (and what it Leaves and Refuses), and ends
+They are texts of `templates/crosstrain_templates/rules`, between lines of `----`; advice for XLA and notebooks have theirs in
+their modules. A page begins with a line `CT203: title` for each code, says What and Why (and what it Leaves and Refuses), and ends
 with examples. Each names the places of a training script (`tests/rules/support.py` has it) that the code stands in:
 
     Example CT203 (step):
@@ -23,9 +24,8 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
-
-from . import own_pages
 
 HERE = Path(__file__).parent
 _HEAD = re.compile(r"^(CT\d{3}): (.+)$", re.MULTILINE)
@@ -58,7 +58,7 @@ class Page:
 
 def catalogue() -> list[Page]:
     """Every rule's page, in order of the codes."""
-    pages = [page for doc in (*_docstrings(), *own_pages.PAGES) for page in pages_of(doc)]
+    pages = [page for doc in (*_docstrings(), *_texts()) for page in pages_of(doc)]
     return sorted(pages, key=lambda page: page.code)
 
 
@@ -73,6 +73,12 @@ def _docstrings() -> Iterator[str]:
         source = file.read_text(encoding="utf-8")
         if re.match(r'"""CT\d{3}: ', source):
             yield inspect.cleandoc(ast.literal_eval(source[: source.index('"""', 3) + 3]))
+
+
+def _texts() -> Iterator[str]:
+    """Those of `templates/crosstrain_templates/rules`, a file for each family."""
+    for file in files("crosstrain_templates").joinpath("rules").iterdir():
+        yield from file.read_text(encoding="utf-8").split("\n----\n\n")
 
 
 def pages_of(doc: str) -> list[Page]:

@@ -28,10 +28,7 @@ from crosstrain.utils.random import set_seed
 
 
 def load_state(
-    training: Training,
-    input_dir: str | Path | None = None,
-    strict: bool = True,
-    reading: Reading = SAFE,
+    training: Training, input_dir: str | Path | None = None, strict: bool = True, reading: Reading = SAFE
 ) -> None:
     """See `Accelerator.load_state`."""
     background.finish(training.comm)

@@ -156,11 +156,7 @@ class CheckpointMembers:
         return _register(self._training.load_hooks, hook)
 
     def save_state(
-        self,
-        output_dir: str | Path | None = None,
-        safe_serialization: bool = True,
-        *,
-        blocking: bool = True,
+        self, output_dir: str | Path | None = None, safe_serialization: bool = True, *, blocking: bool = True
     ) -> str:
         """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects (collective).
 

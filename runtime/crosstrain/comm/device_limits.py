@@ -11,11 +11,7 @@ from torch import Tensor
 from crosstrain.comm.types import HOST
 
 # The dtypes that NCCL cannot add, and those that take their place.
-_ADDED = {
-    torch.int16: torch.int32,
-    torch.uint16: torch.int32,
-    torch.uint32: torch.int64,
-}
+_ADDED = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

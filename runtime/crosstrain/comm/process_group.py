@@ -71,11 +71,7 @@ def start_group(
     try:
         with _patience(place):
             dist.init_process_group(
-                backend,
-                rank=place.rank,
-                world_size=place.world,
-                timeout=timeout,
-                **rendezvous,
+                backend, rank=place.rank, world_size=place.world, timeout=timeout, **rendezvous
             )
     except dist.DistError as error:
         if "Duplicate GPU" in str(error):

@@ -56,8 +56,7 @@ _SCATTER = "scatter from rank 0"
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 # torch 2.13 renamed the function; 2.9 to 2.12 have only the old name.
 _gather_single = cast(
-    "Callable[..., Any]",
-    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor,
+    "Callable[..., Any]", getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 )
 
 

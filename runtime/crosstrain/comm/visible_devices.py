@@ -46,11 +46,7 @@ def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
 
 
 def see_all_again(
-    name: str,
-    local_rank: int,
-    processes: int,
-    env: MutableMapping[str, str],
-    started_with: Mapping[str, str],
+    name: str, local_rank: int, processes: int, env: MutableMapping[str, str], started_with: Mapping[str, str]
 ) -> str | None:
     """Undo a script's choice of fewer devices than there are processes on this machine, and return the choice.
 

@@ -28,10 +28,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(seconds=60)  # after which a process that waits logs what it waits for
 CONNECT = timedelta(seconds=10)
-SHORTEST, LONGEST = (
-    0.004,
-    1.0,
-)  # seconds between two looks into the store; many processes look less often
+SHORTEST, LONGEST = (0.004, 1.0)  # seconds between two looks into the store; many processes look less often
 _KINDS = (
     OSError,
     ValueError,

@@ -53,13 +53,7 @@ class DealtFeed(Feed):
     index_sampler = None
 
     def __init__(
-        self,
-        batches: Any,
-        how: BatchSplit,
-        rng: OrderRng,
-        comm: Comm,
-        active: ActiveLoaders,
-        given: Given,
+        self, batches: Any, how: BatchSplit, rng: OrderRng, comm: Comm, active: ActiveLoaders, given: Given
     ) -> None:
         self._batches = batches
         self._active = active

@@ -97,8 +97,7 @@ PrintConfig = Annotated[
 ]
 # The options of `launch` alone.
 TargetArgs = Annotated[
-    list[str],
-    typer.Argument(metavar="SCRIPT [ARGS]...", help="What to run, then its own arguments."),
+    list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="What to run, then its own arguments.")
 ]
 Module = Annotated[bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")]
 AccumulationSteps = Annotated[
@@ -119,8 +118,7 @@ CommonDraws = Annotated[
     ),
 ]
 MaxRestarts = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="N", help="Restart all ranks after a failure, at most N times."),
+    int | None, typer.Option(min=0, metavar="N", help="Restart all ranks after a failure, at most N times.")
 ]
 MonitorInterval = Annotated[
     float | None,

@@ -86,9 +86,7 @@ def held_optimizers(obj: Any) -> list[Optimizer]:
 
 
 def prepare_held_loaders(
-    obj: Any,
-    prepare: Callable[[DataLoader[Any]], Any],
-    deal: Callable[[Any], Any],
+    obj: Any, prepare: Callable[[DataLoader[Any]], Any], deal: Callable[[Any], Any]
 ) -> list[str] | None:
     """Replace the DataLoaders in the attributes of an object that iterates them, and their iterators.
 

@@ -16,11 +16,7 @@ from crosstrain.step.window import Gradients
 
 
 def prepare_scheduler(
-    scheduler: LRScheduler,
-    gradients: Gradients,
-    *,
-    times: int,
-    with_optimizer: bool,
+    scheduler: LRScheduler, gradients: Gradients, *, times: int, with_optimizer: bool
 ) -> None:
     """Make ``scheduler.step()`` follow the optimizer, in place.
 

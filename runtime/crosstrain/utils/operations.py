@@ -18,14 +18,7 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.run import RUN
 from crosstrain.utils import checks
-from crosstrain.utils.nested import (
-    convert_to_fp32,
-    leaves,
-    map_tensors,
-    pad_to,
-    refill,
-    send_to_device,
-)
+from crosstrain.utils.nested import convert_to_fp32, leaves, map_tensors, pad_to, refill, send_to_device
 
 __all__ = [
     "DistributedOperationException",

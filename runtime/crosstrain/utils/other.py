@@ -37,10 +37,7 @@ def load(f: str | Path, map_location: Any = None, **kwargs: Any) -> Any:
 
 
 def extract_model_from_parallel(
-    model: nn.Module,
-    keep_fp32_wrapper: bool = True,
-    keep_torch_compile: bool = True,
-    recursive: bool = False,
+    model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True, recursive: bool = False
 ) -> nn.Module:
     """The user's own module, without wrappers: see `Accelerator.unwrap_model`."""
     return unwrap(model, keep_fp32_wrapper, keep_torch_compile)

@@ -260,10 +260,7 @@ def _replace_module(count: int) -> None:
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] if available else []
     cuda.set_rng_state = cuda.set_rng_state_all = lambda *args, **kwargs: None
     cuda.nvtx = SimpleNamespace(
-        range=_no_change,
-        mark=lambda *args: None,
-        range_push=lambda *args: 0,
-        range_pop=lambda: 0,
+        range=_no_change, mark=lambda *args: None, range_push=lambda *args: 0, range_pop=lambda: 0
     )
 
 

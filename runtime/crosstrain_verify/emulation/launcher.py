@@ -103,8 +103,4 @@ class Launcher:
 
 def address(port: int) -> dict[str, str]:
     """The variables that tell the processes of a run where to connect."""
-    return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-    }
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}

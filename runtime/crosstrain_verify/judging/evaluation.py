@@ -56,10 +56,7 @@ def after_evaluation(trace: RankTrace, ignore: Sequence[re.Pattern[str]] = ()) -
 
 
 def evaluation_lines(
-    full: RankTrace,
-    less: RankTrace,
-    ignore: Sequence[re.Pattern[str]] = (),
-    volatile: Volatile | None = None,
+    full: RankTrace, less: RankTrace, ignore: Sequence[re.Pattern[str]] = (), volatile: Volatile | None = None
 ) -> list[Line]:
     """The lines of `full` that are about an evaluation: they have numbers that stay the same with less training data.
 

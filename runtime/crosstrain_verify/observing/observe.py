@@ -16,14 +16,7 @@ from crosstrain_verify.observing.tensors import compared
 from crosstrain_verify.records.observations import Observations
 from crosstrain_verify.report.report import Verdict
 from crosstrain_verify.running.client import Alteration, Data, Server, shared_server
-from crosstrain_verify.running.runs import (
-    Finished,
-    Progress,
-    Request,
-    Runner,
-    Variant,
-    VerifyInputError,
-)
+from crosstrain_verify.running.runs import Finished, Progress, Request, Runner, Variant, VerifyInputError
 
 SEVERAL = 2  # processes of a script that distributes itself
 

@@ -31,23 +31,12 @@ SHARED_BATCHES: Mapping[str, object] = {"cpu": True, **AS_ONE}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
 ACCELERATE_ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 # Four virtual chips of XLA's CPU client.
-ON_XLA = {
-    "PJRT_DEVICE": "CPU",
-    "CPU_NUM_DEVICES": "4",
-    "CROSSTRAIN_CONFIG": json.dumps(AS_ONE),
-}
+ON_XLA = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "4", "CROSSTRAIN_CONFIG": json.dumps(AS_ONE)}
 SHOWN = 80  # characters of a line that another rank printed
 STACK_LINES = 30  # that are shown of each rank that hangs
 # Modules that are slow to import and do not depend on what a run replaces in torch. The server loads them once if a script
 # names them.
-SLOW_IMPORTS = (
-    "sklearn.datasets",
-    "pandas",
-    "scipy",
-    "accelerate",
-    "lightning_fabric",
-    "lightning.fabric",
-)
+SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy", "accelerate", "lightning_fabric", "lightning.fabric")
 # Texts in the output or error of a script that needs a launcher.
 NEEDS_LAUNCHER = re.compile(
     r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"

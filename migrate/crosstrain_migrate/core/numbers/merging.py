@@ -13,14 +13,16 @@ from crosstrain_migrate.core.accelerate import OWN
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.forms import Frame, Loop
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method
 from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
 from .dealing import Dealt, Evaluations
 from .training_numbers import divisor
+from .whole_counts import names_bound
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -72,6 +74,7 @@ class Merging:
             self.plan.take_back(one.source)
         name = self._dealt_loader(one, accelerator, group)
         self._count_from_start(one, name, group)
+        self._end_bars(one, name, group)
         for text in (*one.left.joins, *one.left.lasts):
             if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
                 # A process may have no batch at all.
@@ -115,7 +118,8 @@ class Merging:
         is_here = self.script.frame(one.source) is one.frame
         header = self.script.statement(one.source) if is_here else one.loop
         counts = self._counts(one, header) if one.phase else []
-        header = min([header, *map(self.script.statement, counts)], key=place_of)
+        shown = self._moved_by_hand(one)
+        header = min([header, *map(self.script.statement, (*counts, *shown))], key=place_of)
         self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
         for source in (one.source, *one.again, *counts):
             self.plan.replace(source, RULE, "", name, group)
@@ -154,6 +158,7 @@ class Merging:
         named = [self.script.statement(one.source)]
         if one.phase and text:  # what the loop counts to is the number of the batches that it is given
             named += [self.script.statement(read) for read in self.script.reads(one.frame, text)]
+        named += [self.script.statement(total) for total in self._moved_by_hand(one)]
         bound = [place_of(store) for store in self.script.stores(one.frame, text)] if text else []
         for statement in named:
             if statement in suite and max(bound, default=(0, 0)) < place_of(statement) < place_of(place):
@@ -234,8 +239,47 @@ class Merging:
                 and index not in one.left.lasts
             ):
                 continue
-            start = f"{name}.start" if self._is_loader(one) else f'getattr({name}, "start", 0)'
+            start = self._of_loader(one, name, "start", 0)
             self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
+
+    def _end_bars(self, one: Dealt, name: str, group: str) -> None:
+        """A bar ends with the batches of its process: the loader's length is that of all."""
+        own = self._of_loader(one, name, "own_length", None)
+        for length in self._moved_by_hand(one):
+            self.plan.replace(length, RULE, "", own, group)
+        for source in (one.source, *one.again):
+            for call in (n for n in self.script.around(source) if isinstance(n, ast.Call)):
+                given = {k.arg: k.value for k in call.keywords}
+                total = given.get("total")
+                if (
+                    not self.script.dotted(call.func).startswith("tqdm.")
+                    or None in given
+                    or len(call.args) > 2
+                ):
+                    continue
+                if isinstance(total, ast.Call) and last_name(total.func) == "len":
+                    self.plan.replace(total, RULE, "", own, group)
+                elif total is None and call.args[0] is source:
+                    self.plan.add(
+                        e.InsertArgument(call, RULE, REASON, transaction=group, code=f"total={own}")
+                    )
+
+    def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
+        """`len(loader)` of `bar = tqdm(total=len(loader))`, which the loop moves: `bar.update()`."""
+        length = f"len({ast.unparse(one.source)})"
+        moved = {written(n.func.value) for n in walk(one.loop) if is_method(n, "update")}
+        bars = [c for c in self.script.calls_in(one.frame) if last_name(c.func) == "tqdm" and not c.args]
+        return [
+            k.value
+            for bar in bars
+            for k in bar.keywords
+            if k.arg == "total" and ast.unparse(k.value) == length and names_bound(self.script, bar) & moved
+        ]
+
+    def _of_loader(self, one: Dealt, name: str, attribute: str, default: int | None) -> str:
+        """An attribute of what is dealt; of what may be no DataLoader, a default."""
+        is_loader = self._is_loader(one)
+        return f"{name}.{attribute}" if is_loader else f'getattr({name}, "{attribute}", {default})'
 
     def _is_loader(self, one: Dealt) -> bool:
         """Whether what is dealt is a DataLoader, by its name or by what made it."""

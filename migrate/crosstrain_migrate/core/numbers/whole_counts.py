@@ -207,7 +207,7 @@ def plan_bars(plan: Plan, data: Data) -> None:
     moves = [n for one in loop.body for n in walk(one) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
     for call in script.calls_in(data.frame):
-        bars = _names_bound(script, call) & steps.keys() if BARS.search(last_name(call.func)) else set()
+        bars = names_bound(script, call) & steps.keys() if BARS.search(last_name(call.func)) else set()
         for total in [k.value for k in call.keywords if k.arg == "total" and bars]:
             step = steps[min(bars)]
             batches = f"len({data.node.id})"
@@ -221,7 +221,7 @@ def plan_bars(plan: Plan, data: Data) -> None:
                 plan.replace(total, "CT201", "a pass has the batches of one process", code, total=total)
 
 
-def _names_bound(script: Script, call: ast.Call) -> set[str]:
+def names_bound(script: Script, call: ast.Call) -> set[str]:
     """The name of what a call makes: `with call as name:`, `name = call`."""
     statement = script.statement(call)
     if isinstance(statement, ast.With):

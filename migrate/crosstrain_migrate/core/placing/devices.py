@@ -53,10 +53,7 @@ class Devices:
     """Plans the edits of everything that chooses a device. `ordinals`: what numbers one, and in which frame."""
 
     def __init__(
-        self,
-        plan: Plan,
-        accelerators: Accelerators,
-        ordinals: set[tuple[Frame | None, str]] | None = None,
+        self, plan: Plan, accelerators: Accelerators, ordinals: set[tuple[Frame | None, str]] | None = None
     ) -> None:
         self.plan = plan
         self.script: Script = plan.script

@@ -90,11 +90,7 @@ def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         if accelerators.at_hand(call) and not scaled:
             reason = "gradients are clipped once they are averaged"
             plan.replace(
-                call.func,
-                CLIPPING,
-                reason,
-                f"{accelerators.name}.{name.rpartition('.')[2]}",
-                "clipping",
+                call.func, CLIPPING, reason, f"{accelerators.name}.{name.rpartition('.')[2]}", "clipping"
             )
 
 

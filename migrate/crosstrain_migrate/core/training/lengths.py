@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .ends import lengths_in_turns
@@ -34,6 +34,7 @@ def counted_lengths(
         counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
+        counts = counts or _is_shown(script, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -118,6 +119,39 @@ def _computes(node: ast.AST) -> bool:
     """`n + 1`, `max(1, n)`, `math.ceil(9.5 * n)`"""
     is_bound = isinstance(node, ast.Call) and last_name(node.func) in ("max", "min", "int", "ceil", "round")
     return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp)
+
+
+def _is_shown(script: Script, length: ast.Call) -> bool:
+    """Whether a length is only shown, above all loops: as it is, by a call of its own, `log("{} steps".format(len(loader)))`, or
+    as the end of a bar that moves with the batches, `bar = tqdm(total=rows * len(loader))`."""
+    statement = script.statement(length)
+    if script.loops_around(statement) or is_linked(script.text):
+        return False
+    around = list(itertools.takewhile(lambda one: one is not statement, script.around(length)))
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return all(isinstance(one, _TEXTS) or _writes_text(one) for one in around)
+    if not isinstance(statement, ast.Assign) or not isinstance(bar := statement.value, ast.Call):
+        return False
+    argument, step = _BARS.get(last_name(bar.func), ("", ""))
+    end = next((k for k in bar.keywords if k.arg == argument), None)
+    moves = f"{written(statement.targets[0])}.{step}"
+    return (
+        end in around
+        and all(one in (bar, end) or _computes(one) for one in around)
+        and any(
+            script.loops_around(n) for n in script.calls_in(script.frame(bar)) if written(n.func) == moves
+        )
+    )
+
+
+_BARS = {"tqdm": ("total", "update"), "Bar": ("max", "next")}  # what says where it ends, and what moves it
+_TEXTS = (ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.keyword)
+_TELLING = words("print format info debug log write warning")
+
+
+def _writes_text(node: ast.AST) -> bool:
+    is_format = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "'" in ast.unparse(node.left)
+    return is_format or (isinstance(node, ast.Call) and last_name(node.func) in _TELLING)
 
 
 def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:

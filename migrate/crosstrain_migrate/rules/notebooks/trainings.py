@@ -5,12 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .statement_forms import (
-    HOLDER,
-    base_of,
-    is_evaluation,
-    prepared_by,
-)
+from .statement_forms import HOLDER, base_of, is_evaluation, prepared_by
 
 
 @dataclass

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from crosstrain.launch.jobs.job_file import (
-    OPTION,
-    command_lines,
-    job_name,
-    processes_of_a_machine,
-    template,
-)
+from crosstrain.launch.jobs.job_file import OPTION, command_lines, job_name, processes_of_a_machine, template
 from crosstrain.launch.options import LaunchOptions, UsageError
 from crosstrain.launch.target import Target
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
-from crosstrain_verify.judging.passes import (
-    batches_with_shares,
-    shares_differ,
-    training_loaders,
-    unshared,
-)
+from crosstrain_verify.judging.passes import batches_with_shares, shares_differ, training_loaders, unshared
 from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
 

@@ -31,6 +31,7 @@ from crosstrain.step.accumulation import AccumulationMembers
 from crosstrain.step.batch_rows import BatchRowMembers
 from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
+from crosstrain.step.held_objects import reads_on
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.own_draws import DrawMembers, choose_draws, distributes_itself, share_streams
 from crosstrain.step.precision import Precision
@@ -263,14 +264,15 @@ class Accelerator(
             raise ValueError(f"device_placement has {len(places)} entries for {len(args)} objects")
         self.state.ensure_alive()
         ready = list(args)
+        begun = [index for index, obj in enumerate(args) if reads_on(obj)]
         known: tuple[type, ...] = ()
         for kind, work in self._preparations():
             known += (kind,)
             for index, obj in enumerate(args):
-                if isinstance(obj, kind):
+                if isinstance(obj, kind) and index not in begun:
                     ready[index] = work(obj, places[index])
         for index, obj in enumerate(args):
-            if not isinstance(obj, known):
+            if not isinstance(obj, known) or index in begun:
                 ready[index] = self._others.prepare(obj, self._data_plan(places[index]), index, len(args))
         self._announcement.make()
         return ready[0] if len(ready) == 1 else tuple(ready)

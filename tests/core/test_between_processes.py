@@ -60,11 +60,25 @@ def test_the_number_of_gpus_that_is_shown_is_the_machine_s(shown: str, stays: bo
     assert ("torch.cuda.device_count()" in after) is stays
 
 
-@pytest.mark.parametrize(("test", "counts"), [("torch.cuda.is_available()", True), ("rank", False)])
-def test_processes_that_are_counted_by_gpus_are_counted_without_them(test: str, counts: bool) -> None:
-    shown = f"share = 0\n    if {test}:\n        share = torch.cuda.device_count()"
-    after = converted(GROUP.format(flag=True, shown=shown))
-    assert ('share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))' in after) is counts
+@pytest.mark.parametrize(
+    ("test", "more", "expected"),
+    [
+        ("is_available()", "", 'args.share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))\n    if torch.'),
+        ("cudnn", "", "args.share = 0\n    if torch."),
+        (
+            "is_available()",
+            "name",
+            'if torch.cuda.is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:',
+        ),
+        ("is_available()", "torch.cuda.get_device_name()", "if torch.cuda.is_available():"),
+    ],
+)
+def test_processes_that_are_counted_by_gpus_are_counted_without_them(
+    test: str, more: str, expected: str
+) -> None:
+    before = "pass" if more else "args.share = 0"
+    shown = f"{before}\n    if torch.cuda.{test}:\n        args.share = torch.cuda.device_count(); {more}"
+    assert expected in converted(GROUP.format(flag=True, shown=shown))
 
 
 FOLDER = (

@@ -148,6 +148,9 @@ def test_a_flag_that_is_made_of_another_is_known_sooner(above: str, made: str) -
     assert made != "cpu=args.no_cuda" or accelerator < lines.index(GONE)
 
 
+KIND = 'parser.add_argument("--kind", default="float16")'
+
+
 def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> None:
     """`--device cpu` is kept, and `--device cuda:1` no place for the batch alone."""
     text = TRAINING.format(choice="", inside="x, y = x.to(args.device), y.to(args.device)").replace(
@@ -158,13 +161,8 @@ def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> N
     made = "accelerator = Accelerator(device=args.device)\nargs.device = accelerator.device.type\n"
     assert made in after
     assert 'default="cuda" if torch.cuda.is_available() else "cpu"' in after
-
-
-def test_an_option_that_is_no_device_is_left() -> None:
-    text = TRAINING.format(choice="", inside="x = x.to(args.kind)").replace(
-        "args = parser", 'parser.add_argument("--kind", default="float16")\nargs = parser'
-    )
-    assert "accelerator = Accelerator()" in converted(text)
+    kind = TRAINING.format(choice="", inside="x = x.to(args.kind)").replace("args = p", f"{KIND}\nargs = p")
+    assert "accelerator = Accelerator()" in converted(kind)
 
 
 @pytest.mark.parametrize(

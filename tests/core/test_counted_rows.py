@@ -47,6 +47,8 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
         ("if i == count - 1: print(epoch)", "if i == min(count, len(loader)) - 1:"),
         ("print(i * args.batch_size, len(rows))", "i * args.batch_size * accelerator.num_processes, len"),
         ("if i * len(x) > 9: break", "if i * len(x) * accelerator.num_processes > 9:"),
+        ("print(seen % count)", "print(seen % min(count, len(loader)))"),
+        ("if i: epoch += 1\n        print(epoch % count)", "print(epoch % count)"),
         ("print(epoch * count + i)", "print(epoch * count + i)"),
         ("print(count)", "print(count)"),
         ("if i == len(loader) // 2: print(epoch)", "if i == len(loader) // 2:"),

@@ -352,14 +352,14 @@ OWN_BATCH = (
 )
 
 
-@pytest.mark.parametrize(("more", "is_said"), [("pass", False), ("break", True)])
-def test_one_process_saves_by_a_number_of_its_own_batch(more: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("more", "alone"), [("pass", 1), ("keep(model)", 2), ("break", 0)])
+def test_one_process_saves_by_a_number_of_its_own_batch(more: str, alone: int) -> None:
     """Unless all must come to what stands beside it."""
-    done = conversion(OWN_BATCH.replace("{more}", more))
-    lines = [line.strip() for line in done.text.splitlines()]
-    guarded = ["if accelerator.is_main_process:", 'torch.save(model.state_dict(), "often.pt")']
-    assert (guarded in [lines[i : i + 2] for i in range(len(lines))]) is not is_said, done.text
-    assert any(one.rule == "CT605" for one in done.findings) is is_said
+    done = conversion(f"def keep(net):\n    torch.save(net, 'kept')\n{OWN_BATCH}".replace("{more}", more))
+    saves = ['torch.save(model.state_dict(), "often.pt")', more][:alone] or ["break"]
+    guarded = "".join(["accelerator.is_main_process:", *saves]).replace(" ", "")
+    assert (guarded in "".join(done.text.split())) is bool(alone), done.text
+    assert any(one.rule == "CT605" for one in done.findings) is not bool(alone)
 
 
 def printed(text: str, folder: str) -> str:

@@ -44,8 +44,9 @@ state = torch.load("w", map_location="cuda:%d" % args) => torch.load("w", map_lo
 many = map(lambda one: one.cuda(), args) => map(lambda one: one.to(accelerator.device), args)
 loss = torch.nn.L1Loss().cuda(args) => loss = torch.nn.L1Loss().to(accelerator.device)
 ones = torch.cuda.FloatTensor(3) => ones = torch.FloatTensor(3).to(accelerator.device)
-ones = torch.ones(3).to(0) => ones = torch.ones(3).to(accelerator.device)
-ones = torch.ones(3).to(device=0) => ones = torch.ones(3).to(device=accelerator.device)
+one = args.to(0).to(device=0) => one = args.to(accelerator.device).to(device=accelerator.device)
+args.run.device = args.device = "cuda" => args.run.device = args.device = accelerator.device.type
+ones, more = torch.ones(3).to(args), torch.ones(3).cuda(args) => torch.ones(3).to(accelerator.device), torch
 main = f"cuda:{args.gpus[0]}"\n    model.to(args.gpus[0]) => model.to(accelerator.device)
 torch.cuda.empty_cache() => if torch.cuda.is_available():\n        torch.cuda.empty_cache()
 device = f"cuda:{args}"\n    kind = "cuda" if "cuda" in device else "cpu" => device = str(accelerator.device)
@@ -58,6 +59,13 @@ main = f"cuda:{args}"\n    ones = torch.ones(3, device=main) => main = accelerat
 device = torch.device("cuda:1") if args else torch.device("cpu") => device = accelerator.device
 state = torch.load("w", map_location=lambda s, p: s.cuda(args)) => s, p: s.to(device=accelerator.device)
 if args: ones = torch.cuda.FloatTensor(3) => if args: ones = torch.FloatTensor(3).to(accelerator.device)
+place = args.get("device", "cuda") => place = args.get("device", accelerator.device.type)
+place = getattr(args, "device", "cuda:0") => place = getattr(args, "device", accelerator.device.type)
+Tensor = torch.cuda.FloatTensor => torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accelerator.device)
+n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
+torch.set_default_tensor_type("torch.cuda.FloatTensor") => if torch.cuda.is_available():\n        torch.set
+torch.set_default_tensor_type(torch.cuda.FloatTensor) => if torch.cuda.is_available():\n        torch.set
 """),
         ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
@@ -81,6 +89,7 @@ def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
         'where = torch.ones(3, device="cpu")',
         "several = torch.cuda.device_count() > 1",
         "x = rows.to(args)",
+        'place = args.get("library", "cuda"), args.get("device", "cpu")',
         "x = rows.to(args.kinds[0])",
         "place = rows.get_device()\n    with torch.cuda.device(place):\n        kind = torch.zeros(2)",
         "with torch.cuda.device(rows.get_device()):\n        kind = torch.zeros(2)",
@@ -197,10 +206,14 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
 )
-def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str) -> None:
-    text = script(before='place(device="cuda:2")')
+@pytest.mark.parametrize("chosen", ['"cuda:2"', '"cuda" if args.gpu else "cpu"'])
+def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str, chosen: str) -> None:
+    given = f"device={chosen}"
+    text = script(f"place({given}); summary(net, {given}); torch.ones(2, {given})")
     text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
-    assert f"place(device=accelerator.device{kind})" in converted(text)
+    after = converted("from torchsummary import summary\n" + text)
+    assert f"place(device=accelerator.device{kind}); summary(net, device=accelerator.device.type); " in after
+    assert "torch.ones(2, device=accelerator.device)" in after
 
 
 SHARED = """import torch
@@ -247,28 +260,7 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
 def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
     text = script(inside=f"y = {call}")
     assert becomes in converted(text)
-    assert bool(notes(text, "CT301")) == (
-        "parallel" in becomes or "replicate" in becomes or "module" in becomes
-    )
-
-
-TYPE = 'torch.set_default_tensor_type("torch.cuda.FloatTensor")'
-TYPED = TYPE.replace('"', "")
-
-
-@pytest.mark.parametrize(
-    ("code", "becomes"),
-    [
-        ("Tensor = {gpu}", "Tensor = {gpu} if torch.cuda.is_available() else torch.FloatTensor"),
-        ("n = args.type(torch.cuda.LongTensor)", "args.type(torch.LongTensor).to(accelerator.device)"),
-        ('n = args.type("{gpu}")', "args.type(torch.FloatTensor).to(accelerator.device)"),
-        (TYPE, f"if torch.cuda.is_available():\n        {TYPE}"),
-        (TYPED, f"if torch.cuda.is_available():\n        {TYPED}"),
-    ],
-)
-def test_types_of_tensors_on_a_gpu(code: str, becomes: str) -> None:
-    code, becomes = (one.replace("{gpu}", "torch.cuda.FloatTensor") for one in (code, becomes))
-    assert becomes in converted(script(before=code))
+    assert bool(notes(text, "CT301")) == any(one in becomes for one in ("parallel", "replicate", "module"))
 
 
 COMPILED = """<torch>
@@ -292,29 +284,21 @@ NET = """class Net(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("helper", "use"),
+    ("helper", "use", "is_compiled"),
     [
-        (DECORATED, "shifted"),
-        (PLAIN, "quick = torch.jit.script(shifted)\nquick"),
-        (NET, "net = torch.jit.script(Net())\nnet"),
+        (DECORATED, "shifted", True),
+        (PLAIN, "quick = torch.jit.script(shifted)\nquick", True),
+        (NET, "net = torch.jit.script(Net())\nnet", True),
+        (PLAIN, "shifted", False),
+        (PLAIN, "quick = torch.jit.trace(shifted, torch.ones(2))\nquick", False),
     ],
 )
-def test_torchscript_knows_no_accelerator(helper: str, use: str) -> None:
+def test_torchscript_knows_no_accelerator(helper: str, use: str, is_compiled: bool) -> None:
     text = COMPILED.format(helper=helper, use=use)
     after = converted(text)
-    assert helper.splitlines()[-1] in after
-    assert "TorchScript" in notes(text, "CT105")[0].reason
-
-
-def test_what_makes_a_compiled_module_is_python() -> None:
-    after = converted(COMPILED.format(helper=NET, use="net = torch.jit.script(Net())\nnet"))
-    assert "self.scale = torch.ones(2).to(accelerator.device)" in after
-
-
-@pytest.mark.parametrize("use", ["shifted", "quick = torch.jit.trace(shifted, torch.ones(2))\nquick"])
-def test_a_function_that_is_not_compiled_knows_the_device(use: str) -> None:
-    after = converted(COMPILED.format(helper=PLAIN, use=use))
-    assert "torch.ones(2).to(" in after
+    assert (helper.splitlines()[-1] in after) is is_compiled
+    assert any("TorchScript" in one.reason for one in notes(text, "CT105")) is is_compiled
+    assert helper != NET or "self.scale = torch.ones(2).to(accelerator.device)" in after
 
 
 CHOOSER = """<torch>
@@ -339,33 +323,6 @@ def test_a_function_that_may_choose_something_else_is_asked(other: str) -> None:
     asked = "try_gpu()\naccelerator = Accelerator(device=device)"
     assert f"\ndevice = {asked if 'cpu' not in other else 'accelerator.device'}\n" in after, after
     assert 'device = torch.device("cuda:0")' in after
-
-
-LOOKED_UP = """<torch>
-
-def measure(model, rows, args):
-    place = {default}
-    return model(rows.to(place)).mean().item()
-
-<model torch.nn.Linear(4, 2).cuda()>
-<loop torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())>
-print(measure(model, torch.ones(2, 4), dict()))
-"""
-
-
-@pytest.mark.parametrize(
-    ("default", "becomes"),
-    [
-        ('args.get("device", "cuda")', 'args.get("device", accelerator.device.type)'),
-        ('getattr(args, "device", "cuda:0")', 'getattr(args, "device", accelerator.device.type)'),
-        ('args.get("library", "cuda")', 'args.get("library", "cuda")'),
-        ('args.get("device", "cpu")', 'args.get("device", "cpu")'),
-    ],
-)
-def test_a_device_that_is_looked_up_is_the_accelerators_if_there_is_none(default: str, becomes: str) -> None:
-    after = converted(LOOKED_UP.format(default=default))
-    assert f"place = {becomes}" in after, after
-    assert once_more(after) == after
 
 
 def test_a_function_that_returns_the_device_at_once_returns_the_accelerators() -> None:

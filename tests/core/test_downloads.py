@@ -9,73 +9,55 @@ from .outputs import Output, check_output, outputs
 from .projects import convert, train, write
 
 DOWNLOADS = outputs("""
-== a data set that is split by a method of its class
-from torchtext.legacy import datasets
+== data sets and words of libraries; their batches, vocabularies and layers are no download
+from keras.datasets import imdb
+from ogb.graphproppred.mol_encoder import AtomEncoder
+from torchtext.datasets import text_classification
+from torchtext.legacy import data, datasets
 --
 + with accelerator.main_process_first():
 . train, test = datasets.IMDB.splits(text, label)
-== a data set that is taken from a table
-from torchtext.datasets import text_classification
---
+. words = imdb.get_word_index()
+train, net = data.BucketIterator.splits((rows,), batch_size=4), AtomEncoder(3)
+words.build_vocab(rows, max_size=9)
+rows = MNIST("data", download=False)
+other = MNIST("data", **dict(train=True, download=False))
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
-== a class that an option chooses, which downloads by itself
+== a class that an option chooses, which downloads by itself, and one that the file makes
 from torchvision.datasets.utils import download_url
 class Birds:
     def __init__(self, root, download=False):
         if download:
             download_url("http://x", root)
             tarfile.open("data/x").extractall()
---
-+ with accelerator.main_process_first():
-. rows = args.kind("data", download=True)
-== a class that the file makes is its own
-from torchvision.datasets.utils import download_url
-class Birds:
+class Fish:
     def __init__(self, root, download=False):
         if download:
-            download_url("http://x", root)
+            download_url("http://y", root)
 --
 + with accelerator.main_process_first():
-. rows = Birds("data", download=True)
-== a library's words by their numbers
-from keras.datasets import imdb
---
-+ with accelerator.main_process_first():
-. words = imdb.get_word_index()
-== a library's batches and vocabulary are no download
-from torchtext.legacy import data
---
-train = data.BucketIterator.splits((rows,), batch_size=4)
-words.build_vocab(rows, max_size=9)
-== a download in a helper
+. rows = Fish("data", download=True)
+. rows = args.kind("data", download=True)
+== a download in a helper, and one at a module's top level
 def get():
-+     with PartialState().main_process_first():
++     with accelerator.main_process_first():
 .     return MNIST("data", download=True)
---
-~ print(len(get()))
-== a download at a module's top level
 + with accelerator.main_process_first():
 . rows = MNIST("data", download=True)
 --
-~ print(len(rows))
-== a download that may be among a caller's options
+~ print(len(get()), len(rows))
+== a download that may be among a caller's options, and one that no caller asks for
 class Rows:
     def __init__(self, root="data", download=False):
 +         with PartialState().main_process_first():
 .         self.rows = MNIST(root, download=download)
---
-rows = Rows(**{"download": True})
-== a download that no caller asks for
-class Rows:
+class Given:
     def __init__(self, root="data", download=False):
         self.rows = MNIST(root, download=download)
 --
-rows = Rows(root="data")
-== no download
-rows = MNIST("data", download=False)
-other = MNIST("data", **dict(train=True, download=False))
+rows, other = Rows(**{"download": True}), Given(root="data")
 == a download that a table of options asks for
 TABLE = {"digits": {"train": True, "download": True}, "own": {}}
 --
@@ -87,10 +69,6 @@ from torch_geometric.logging import log as say
 * say(Loss=0.5)
 ~ print("done")
 rows = say("kept")
-== a layer of a library that also has data sets
-from ogb.graphproppred.mol_encoder import AtomEncoder
---
-net = AtomEncoder(3)
 == one block is enough where a part of it fetches, too
 + with accelerator.main_process_first():
 . if not os.path.exists("rows.npy"):
@@ -98,10 +76,6 @@ net = AtomEncoder(3)
 .     np.save("rows.npy", rows)
 rows = np.load("rows.npy")
 !!             with accelerator.main_process_first()
-== a fetch that asks first
-+ with accelerator.main_process_first():
-. if not os.path.exists("rows.zip"):
-.     urlretrieve("http://host/rows.zip", "rows.zip")
 == the path as a text, read by a constructor of a library
 path = pathlib.Path("words.json")
 --
@@ -116,14 +90,43 @@ if not path.exists():
 *     words.save(str(path) + ".bak")
 else:
     words = Tokenizer.from_file(str(path))
-== a fetch in a function that asks and returns
-def fetch():
+== a fetch that asks first, and one in a function that asks and returns
+def fetch(name="rows.db"):
     if os.path.exists("rows.zip"):
         return
     urlretrieve("http://host/rows.zip", "rows.zip")
 --
 + with accelerator.main_process_first():
 . fetch()
+. if not os.path.exists("rows.db"):
+.     fetch("rows.db")
+. if not os.path.exists("more.zip"):
+.     urlretrieve("http://host/more.zip", "more.zip")
+if not os.path.exists("more.db"):
++     with accelerator.main_process_first():
+.     fetch("rows.db")
+== what a function writes where it is not there and returns the path of, and what a command of it makes
+def words(path):
++     with PartialState().main_process_first():
+.     if not os.path.exists(path):
+.         np.save(path, [1])
+    return path
+def marked(path):
+-     if not os.path.exists(path):
++     if not os.path.exists(path) and PartialState().is_main_process:
+        np.save(path, [1])
+    return 1
+def unpack(what="tar -xf rows.tar"):
+    os.system(what)
+def look():
+    os.system("nvidia-smi")
+--
++ with accelerator.main_process_first():
+. if not os.path.exists("rows"):
+.     unpack()
+~ print(words("w.txt"), marked("m.txt"))
+if not os.path.exists("seen"):
+    look()
 == a fetch that does not ask
 * urlretrieve("http://host/rows.zip", "rows.zip")
 + accelerator.wait_for_everyone()

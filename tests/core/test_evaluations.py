@@ -290,9 +290,9 @@ for phase in ["train", "test"]:
 !! if phase == 'test' else
 """),
     evaluating(
-        "batches that are taken apart before the model is asked",
+        "batches that are taken apart before the model is asked, and a bar",
         "hits = 0",
-        f"x, y = unpack(x)\n        {HITS}",
+        f"x, y = unpack(x)\n        {HITS}\n        bar.set_postfix(hits=hits)",
         "hits",
         PREPARED,
         "hits = accelerator.merge(test_loader, hits)",
@@ -301,26 +301,13 @@ for phase in ["train", "test"]:
 
 
 WHOLE = [
-    after_training(
-        "shown in the loop alone",
-        """
-model.eval()
-right, total = 0, 0
-for i, (x, y) in enumerate(test_loader):
-    right += (model(x).argmax(1) == y).sum().item()
-    total += len(y)
-    progress_bar(i, len(test_loader), "%.3f" % (100. * right / total))
-""",
-        absent=("prepare_evaluation",),
-        says="shown inside the loop alone",
+    *(
+        whole(one, "hits = 0", f"{HITS}\n        {one}", "", "shown inside the loop alone")
+        for one in ("progress_bar('%.3f' % (100. * hits / 8))", "bar.set_postfix(hits=hits)")
     ),
     whole("sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"),
     whole(
-        "a share computed of a sum and of a batch",
-        "hits = 0",
-        f"{HITS}\n        rate = hits / len(y)",
-        "rate",
-        "computed of what it adds up",
+        "a share", "hits = 0", f"{HITS}\n        rate = hits / len(y)", "rate", "computed of what it adds up"
     ),
     whole("broken", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"),
     after_training(
@@ -337,19 +324,9 @@ print(meter.n)
         says="not made for this pass",
     ),
     whole(
-        "a state that is carried from batch to batch",
-        "state, hits = None, 0",
-        "out, state = model(x, state)\n        hits += (out.argmax(1) == y).sum().item()",
-        "hits",
-        "carried",
+        "a state", "state, hits = None, 0", f"out, state = model(x, state)\n        {HITS}", "hits", "carried"
     ),
-    whole(
-        "samples that are drawn",
-        "hits = 0",
-        HITS.replace("model(x)", "model(x + torch.randn(4))"),
-        "hits",
-        "draws random numbers",
-    ),
+    whole("drawn", "hits = 0", HITS.replace("(x)", "(x + torch.randn(4))"), "hits", "draws random numbers"),
 ]
 
 

@@ -248,6 +248,14 @@ if random.random() > 0.5:
 ?? every process writes this file
 done = cv2.imwrite("out.png", [1])
 ~ print(done)
+== a file of a kind that is opened alike to read
+import lmdb
+--
+* with lmdb.open("rows.db") as base:
+.     with base.begin(write=True) as rows:
+.         rows.put(b"1", b"2")
++ accelerator.wait_for_everyone()
+base = lmdb.open("rows.db", readonly=True)
 == a picture of what is drawn between two passes
 ?? every process writes this file
 save_image(torch.randn(4, 4), "out.png")
@@ -333,10 +341,7 @@ def test_a_method_is_no_call_of_a_function(trap: Trap) -> None:
 @pytest.mark.parametrize(
     ("behind", "expected"),
     [
-        (
-            "file.close()",
-            'if accelerator.is_main_process:\n    with open("o.txt", "w") as file:\n        file.write("x")\n    file.close()',
-        ),
+        ("file.close()", '        file.write("x")\n    file.close()'),
         ("print(file.name)", 'with open("o.txt" if accelerator.is_main_process else os.devnull, "w") as'),
         ("file = 3\nprint(file)", "if accelerator.is_main_process:\n    with open("),
     ],

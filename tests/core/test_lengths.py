@@ -102,7 +102,11 @@ def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str,
     """Unless they begin anew in each of them."""
     made = "batches = iter(loader)\n"
     text = MADE_LONG.format(length=length, above=made * above, within=f"{made}    " * (not above))
-    assert (f"2 * {length} * accelerator.num_processes" in converted(text)) is (above and length == "STEPS")
+    made_long = f"2 * {length} * accelerator.num_processes"
+    assert (made_long in converted(text)) is (above and length == "STEPS")
+    ends = f"for n, x in enumerate(loader):\n    <step>\n    if {'n' if above else 'x'} >= STEPS - 1:\n        break\n"
+    ended = MADE_LONG.partition("{above}")[0].format(length=length) + ends
+    assert (made_long in converted(ended)) is (above and length == "STEPS")
 
 
 HANDED_ON = """<torch>

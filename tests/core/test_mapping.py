@@ -98,6 +98,8 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
 if args.many:\n        rows.set_epoch(1) => processes\n    work(
+args.run = str(time.time())\n    os.makedirs(args.run) => args.run = str(broadcast_object_list([time.time()])[0])
+args.run = str(time.time()) => args.run = str(time.time())
 if args.many:\n        args.rows.set_epoch(1) => args.rows.set_epoch(1)
 """),
 )

@@ -281,17 +281,18 @@ print(total / batches)
 
 
 @pytest.mark.parametrize(
-    ("batches", "end", "kind", "shown"),
+    ("batches", "end", "kind", "shown", "by"),
     [
-        ("count // 4", "batches", "sum", "min(batches, len(loader))"),
-        ("count // 4", "9", "mean", "batches"),
-        ("args.steps", "batches", "mean", "batches"),
+        ("count // 4", "batches", "sum", "min(batches, len(loader))", "batches"),
+        ("int(data.__len__() * 1.0 / 4)", "9", "mean", "batches", "min(batches, len(loader))"),
+        ("args.steps", "batches", "mean", "batches", "batches"),
     ],
 )
 def test_a_loop_that_ends_with_its_batches_has_them_all(
-    batches: str, end: str, kind: str, shown: str
+    batches: str, end: str, kind: str, shown: str, by: str
 ) -> None:
     lines = (f"with tqdm(total={shown}) as bar:", f'total = accelerator.reduce(total, "{kind}")')
+    lines += (f"accelerator.print(total / {by})",)
     check(Trap(f"ends at {end}", ENDS.format(batches=batches, end=end), lines))
 
 

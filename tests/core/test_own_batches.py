@@ -94,7 +94,7 @@ def test_lines_that_are_read_on_are_read_by_one_process(tmp_path: Path) -> None:
 
 def test_lines_that_are_read_on_are_evaluated_whole(tmp_path: Path) -> None:
     more = "loader = DataLoader(Lines(), batch_size=2)\nmodel.eval()\nresult = 0.0\nfor x in loader:\n    "
-    more += "with torch.no_grad():\n        result += (x + 0 * model(x)).sum().item()\n"
+    more += "with torch.no_grad():\n        result += (x + 0 * model(x)).sum().item()\nprint(result)\n"
     folder = write(tmp_path, script=LINES.format(item=NEXT_LINE) + more)
     (folder / "lines.txt").write_text("".join(f"{n}\n" for n in range(8)))
     convert(folder, "script")

@@ -182,6 +182,11 @@ GIVEN_NUMBERS = (
     .replace("args.world_size, rank", "world, rank")
     .replace("args=(args,)", "args=(args.nr, args.gpus)")
 )
+# The same where the worker is a method.
+IN_METHOD = GIVEN_NUMBERS.replace("spawn(work", "spawn(Work().run").replace(
+    "\nif __", "\nclass Work:\n    def run(self, gpu, number, world): work(gpu, number, world)\n\nif __"
+)
+TOLD = NUMBERED.replace("=count, r", "=args.nodes, r").replace("default=1", "default=32")
 # The same where an object keeps the options, and the number of nodes becomes that of processes.
 KEPT = (
     SPAWNED.replace("args.gpus * args.nodes", "args.gpus * args.world_size")
@@ -204,14 +209,15 @@ RANK, WORLD = 'default=int(os.environ.get("RANK", 0))', "args.world_size = Parti
     ("text", "written"),
     [
         (GIVEN_NUMBERS, [f'"--nr", type=int, {RANK}']),
+        (IN_METHOD, [f'"--nr", type=int, {RANK}']),
         (GIVEN_NUMBERS, ['"--gpus", type=int, default=int(os.environ.get("WORLD_SIZE", 1))']),
-        (NUMBERED, [RANK]),
+        (NUMBERED, [RANK, '"--nodes", type=int, default=1']),
+        (TOLD, ['"--nodes", type=int, default=int(os.environ.get("WORLD_SIZE", 1))']),
         (SPAWNED, [WORLD, "rank = PartialState().process_index"]),
         (KEPT, [WORLD, '"--world_size", type=int, default=-1']),
         # A scheduler's machines, times the GPUs of each.
         (SPAWNED.replace("args.gpus * args.nodes", 'int(os.environ["SLURM_NNODES"]) * args.gpus'), [WORLD]),
     ],
-    ids=["a given rank", "a given number", "numbered", "spawned", "kept by an object", "machines"],
 )
 def test_numbers_of_processes_are_the_launchers(text: str, written: list[str]) -> None:
     after = converted(text)

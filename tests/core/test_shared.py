@@ -15,6 +15,12 @@ class Net(torch.nn.Module):
         self.scale = torch.ones(1).cuda() if torch.cuda.is_available() else torch.ones(1)
     def forward(self, x):
         return self.line(x) * self.scale
+def tested(model, loader):
+    last = None
+    with torch.no_grad():
+        for x, y in loader:
+            last = y if last is None else model(x) * last
+    print("tested", last)
 """
 HELPER = """
 import logging, torch
@@ -22,6 +28,7 @@ logging.getLogger("own").setLevel(logging.INFO)
 def unwrapped(model):
     return model.module if hasattr(model, "module") else model
 def placed(model, device):
+    print(device)
     return model.to(device)
 def save(model, path):
     torch.save(unwrapped(model).state_dict(), path)
@@ -45,7 +52,7 @@ def finish(model, path):
 SCRIPT = """
 <torch>
 from helper import placed
-from net import Net
+from net import Net, tested
 from trainer import finish, one_epoch
 def main(path, rate):
     torch.manual_seed(0)
@@ -56,6 +63,7 @@ def main(path, rate):
     loader = DataLoader(TensorDataset(rows, 2 * rows), batch_size=2)
     for epoch in range(2):
         print(one_epoch(model, loader, optimizer, device))
+    tested(model, loader)
     finish(model, path)
     return {name: value.item() for name, value in torch.load(path).items()}
 
@@ -84,7 +92,8 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     assert zero == one and list(zero) == list(before[1])
     own, others = (folder / "trainer.py").read_text(), (folder / "helper.py").read_text()
     # It trains; a helper may be of any script.
-    assert '.print("trained"' in own and "\n    print(path)" in others
+    assert '.print("trained"' in own and "\n    print(path)" in others and "\n    print(device)" in others
+    assert '.print("tested"' in (folder / "net.py").read_text()
     text = (folder / f"{second}.py").read_text()
     assert "accelerator = Accelerator()" in text and ".is_main_process" in text, "its own part is converted"
 
@@ -94,8 +103,9 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
     outcome, helper = convert(folder, "teacher"), (folder / "helper.py").read_text()
     assert 'return model.module if hasattr(model, "module") else model' in helper
     assert "return model.to(device)" in helper and ".setLevel(logging.INFO)" in helper
-    found = (f.reason for one in outcome.files for f in one.result.findings)
+    found = {f.reason: f.line for one in outcome.files for f in one.result.findings}
     assert "a logger that other scripts use as well logs on every process" in found
+    assert found["files that neither train nor evaluate print on every process"] == 6
 
 
 RUN = """

@@ -105,13 +105,13 @@ def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, 
     ("line", "behind", "is_noted"),
     [
         ("if loss.item() < best: print(loss.item())", "", True),
-        ("value = loss.item(); print(value)", "", True),
-        ("log.info(loss.item())", "", True),
+        ("part = loss / 2; log.info(part.item())", "", True),
         ("sure = model(x).mean().item(); log.info(sure)", "", True),
         ("sure = model(x).mean().item(); rows = len(x); log.info(i)", "", False),
         ("pass", "    if loss.item() < best: print(loss.item())", True),
         ("writer.add_scalar('loss', loss.item(), i)", "", True),
-        ("writer.add_scalar('step', i, i)", "", False),
+        ("for k, v in {'loss': loss.detach()}.items(): log.info(v)", "", True),
+        ("for k, v in {'step': i}.items(): log.info(v)", "", False),
         ("average = 0.9 * average + 0.1 * loss.item(); log.info(average)", "", True),
         ("average = 0.9 * average + 0.1 * float(loss)", "    state['loss'] = average", True),
         ("average = 0.9 * average + 0.1 * float(loss)", "", False),  # nothing shows it
@@ -179,6 +179,12 @@ OWN = {
     "a sum that is divided behind its loop": ("total = 0.0\n", "<step loss>\n    total += loss.item()"),
     "the text of a bar": ("bar = Bar()\n", '<step loss>\n    bar.suffix = "{:.3f}".format(loss.item())'),
 }
+
+
+@pytest.mark.parametrize(("call", "is_said"), [("print(learn())", True), ("learn()", False)])
+def test_the_last_loss_that_a_training_returns_is_said(call: str, is_said: bool) -> None:
+    learn = "def learn():\n    for x in DataLoader(data):\n        <step loss = model(x).mean()>\n    return loss\n"
+    assert bool(notes(f"<torch>\n<model>\n{learn}{call}\n", "CT602")) is is_said
 
 
 @pytest.mark.parametrize("own", OWN)

@@ -66,8 +66,8 @@ WRAPPERS = {
     "torch.nn.DataParallel(model, device_ids=[0, 1])": (
         "torch.nn.DataParallel(model, device_ids=[0, 1] if accelerator.num_processes == 1 else None)"
     ),
-    "torch.nn.DataParallel(model, gpus)": (
-        "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None)"
+    "torch.nn.DataParallel(module=model, device_ids=gpus)": (
+        "torch.nn.DataParallel(module=model, device_ids=gpus if accelerator.num_processes == 1 else None)"
     ),
     "torch.nn.DataParallel(model, gpus, None, dim, chunk_sizes=rows)": (
         "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None, None, dim, "
@@ -182,7 +182,7 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
 @pytest.mark.parametrize(
     ("size", "factor"),
     [
-        ("8 * args.gpus", "args.gpus"),
+        ("8 * args.num_gpu", "args.num_gpu"),
         ("args.rows * max(1, torch.cuda.device_count())", "max(1, torch.cuda.device_count())"),
         ("8 * len(ids)", "len(ids)"),
         ("8 * len(args.seen['gpus'])", "len(args.seen['gpus'])"),
@@ -191,11 +191,12 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
     ],
 )
 @pytest.mark.parametrize("wrapper", ["torch.nn.DataParallel(model, device_ids=ids)", ""])
-def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str) -> None:
+@pytest.mark.parametrize("given", ["size", "batch_sampler=Buckets([], batch_size=size)"])
+def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) -> None:
     """Several processes take a batch of one GPU each."""
     text = "import os\n<torch>\nfrom options import args, ids\n"
     text += "os.environ['CUDA_VISIBLE_DEVICES'] = ','.join(args.seen['gpus'])\n<model>\n"
-    text += f"def make(size):\n    return DataLoader([], size)\nsize = {size}\nloader = make(size)\n"
+    text += f"def make(size):\n    return DataLoader([], {given})\nsize = {size}\nloader = make(size)\n"
     text += f"if args.gpus > 1:\n    model = {wrapper or 'model'}\nfor x, y in loader:\n    <step>\n"
     share = f"({factor} if accelerator.num_processes == 1 else 1)" if factor and wrapper else factor
     expected = size.replace(factor, share.replace("accelerator", "PartialState()")) if factor else size

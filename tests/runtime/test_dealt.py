@@ -313,6 +313,15 @@ class Prefetcher:
         return next(self.batches)
 
 
+class Endless(DataLoader[Any]):  # its own iterator
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.walk = itertools.cycle(super().__iter__())
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.walk)
+
+
 def _inside() -> tuple[dict[str, list[int]], str]:
     accelerator = Accelerator(cpu=True)
     rows = torch.arange(8.0)
@@ -324,7 +333,11 @@ def _inside() -> tuple[dict[str, list[int]], str]:
         assert accelerator.prepare(file) is file
         accelerator.prepare(outer)
         prefetcher = accelerator.prepare(Prefetcher(DataLoader(rows, batch_size=1)))
+        begun, late = (Endless(rows, batch_size=1, shuffle=True) for _ in range(2))
+        early, late = accelerator.prepare(iter(begun), late)
         found = {
+            "early": [int(next(early)) for _ in range(8)],
+            "late": [int(x) for x in itertools.islice(late, 4)],
             "forever": [int(x) for x in itertools.islice(wrapper, 5)],
             "outer": [int(x) for x in itertools.islice(outer, 2)],
             "totals": [wrapper.total, outer.total],
@@ -340,6 +353,8 @@ def test_the_loader_inside_a_wrapper_is_prepared() -> None:
         assert found["outer"] == found["prefetcher"] == [rank, rank + 2]
         assert found["totals"] == [4, 8]  # the outer one holds no loader itself
     assert silent == ""
+    for name, at in (("early", 0), ("early", 4), ("late", 0)):
+        assert sorted(zero[name][at : at + 4] + one[name][at : at + 4]) == list(range(8))
     assert "prepared the DataLoader inside `wrapper` (test_dealt.py:" in said and "Forever.loader" in said
     assert said.count("prepared the DataLoader inside `outer`") == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from crosstrain_migrate.files.workers import Migrate, checked, collect_rarely, m
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.results import InputError
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
+from crosstrain_migrate.syntax.program import parses
 
 if TYPE_CHECKING:
     from crosstrain_migrate.results import Options
@@ -146,10 +146,10 @@ def _broken(others: list[_Found]) -> Iterator[InputError]:
         except Unusable as problem:
             yield problem.error
             continue
+        if parses(source.text):
+            continue
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about invalid escapes, say
-                ast.parse(source.text)
+            ast.parse(source.text)
         except UNPARSABLE as error:
             yield syntax_problem(path, source.text, error)
 

@@ -227,8 +227,10 @@ def _planned_by(
     first = BeforeSpawn(script)
     if mapped and first.spawns:  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
-    if not mapped:
-        _plan_shown(plan, roles, accelerators, dealt, saved_apart)
+    if evaluations is not None:
+        _plan_shown(plan, roles, accelerators, dealt)
+        training = [*roles.frames, *(one.frame for one in roles.data), *map(script.frame, evaluations.loops)]
+        Output(plan, accelerators, training, dealt, saved_apart).run()
     if same_data:
         reason = "every process trains on the same data: no loop over batches was found"
         remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
@@ -242,10 +244,8 @@ def _planned_by(
     return plan, not mapped and accelerators.comes_late()
 
 
-def _plan_shown(
-    plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For], saved_apart: list[ast.AST]
-) -> None:
-    """What the processes clip, keep, show and write, where their author knew of one."""
+def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
+    """What the processes clip, keep and show, where their author knew of one."""
     plan_local_passes(plan, roles, dealt)
     plan_clipping(plan, roles, accelerators)
     note_carried_state(plan, roles)
@@ -255,8 +255,6 @@ def _plan_shown(
     note_running_numbers(plan, roles)
     plan_visible(plan, accelerators)
     tell_ranks(plan)
-    training = [*roles.frames, *(one.frame for one in roles.data)]
-    Output(plan, accelerators, training, dealt, saved_apart).run()
 
 
 def _plan_numbers(

@@ -81,14 +81,18 @@ def unseen_training(script: Script) -> list[Finding]:
 def _frameworks(script: Script) -> Iterator[Finding]:
     """Frameworks and trainers that a script calls outside of the classes it gives them."""
     told = set()
-    for call in script.calls:
+
+    def names(call: ast.Call) -> tuple[str | None, str | None]:
         path = script.dotted(call.func)
-        what = FRAMEWORKS.get(path.split(".")[0]) or _entry(path, TRAINERS)
+        return FRAMEWORKS.get(path.split(".")[0]) or _entry(path, TRAINERS), _entry(path, LOOPS)
+
+    for call in script.calls_that(lambda one: any(names(one))):
+        what, loop = names(call)
         inside = any(isinstance(one, ast.ClassDef) for one in script.around(call))
         if what is not None and what not in told and not inside:
             told.add(what)
             yield _built_on(call, what)
-        elif (loop := _entry(path, LOOPS)) is not None and loop not in told and not inside:
+        elif loop is not None and loop not in told and not inside:
             told.add(loop)
             reason, remedy = f"{loop} trains, in a loop of its own", "write the loop in plain PyTorch first"
             yield finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)
@@ -101,18 +105,20 @@ def trains_in_wrapper(script: Script) -> bool:
 
 
 def _hidden(script: Script) -> Iterator[Finding]:
-    for call in script.calls:
-        if (what := _entry(script.dotted(call.func), HIDDEN)) is not None:
-            reason = f"this script trains through {what}, which goes backward inside its call"
-            remedy = "call loss.backward() and optimizer.step() in the loop: the Accelerator scales the loss"
-            yield finding_at(call, BACKWARD, reason, remedy, Severity.REFUSED)
+    for call in script.calls_that(lambda one: _entry(script.dotted(one.func), HIDDEN)):
+        what = _entry(script.dotted(call.func), HIDDEN)
+        reason = f"this script trains through {what}, which goes backward inside its call"
+        remedy = "call loss.backward() and optimizer.step() in the loop: the Accelerator scales the loss"
+        yield finding_at(call, BACKWARD, reason, remedy, Severity.REFUSED)
 
 
 def _own_gradients(script: Script) -> list[Finding]:
     """Gradients by `torch.autograd.grad`, and an optimizer that is stepped."""
-    calls = [call for call in script.calls if script.dotted(call.func) == "torch.autograd.grad"]
+    calls = script.calls_that(lambda one: script.dotted(one.func) == "torch.autograd.grad")
+    if not calls:
+        return []
     made = any(script.dotted(call.func).startswith("torch.optim.") for call in script.calls)
-    if not calls or not made or not any(is_method(call, "step") for call in script.calls):
+    if not made or not any(is_method(call, "step") for call in script.calls):
         return []
     reason = "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes"
     remedy = "call backward on the loss, or train it on one process"

@@ -11,8 +11,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 
 from crosstrain_migrate.syntax.computed_imports import computed_imports, named_by_options, values_of_options
-from crosstrain_migrate.syntax.problems import UNPARSABLE
-from crosstrain_migrate.syntax.program import MARKER, tree_of
+from crosstrain_migrate.syntax.program import MARKER, parses, tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
 
 from .reading import read
@@ -288,13 +287,7 @@ class Project:
 
 
 def _parses(text: str) -> bool:
-    if MARKER in text:
-        return False
-    try:
-        tree_of(text)
-    except UNPARSABLE:
-        return False
-    return True
+    return MARKER not in text and parses(text)
 
 
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:

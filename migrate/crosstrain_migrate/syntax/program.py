@@ -10,13 +10,15 @@ from __future__ import annotations
 import ast
 import json
 import posixpath
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import cast
 
 from .bindings import bindings
+from .problems import UNPARSABLE
 from .walks import statements
 
 MARKER = "'crosstrain file "
@@ -105,6 +107,18 @@ def join(text: str, pieces: Iterable[str]) -> str:
 def tree_of(text: str) -> ast.Module:
     """The tree of one file's text. It is shared, so callers must not change it. Raises what `ast.parse` raises."""
     return ast.parse(text)
+
+
+@cache
+def parses(text: str) -> bool:
+    """Whether a file's text parses: asked once of each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about invalid escapes, say
+        try:
+            tree_of(text)
+        except UNPARSABLE:
+            return False
+    return True
 
 
 def parse(text: str) -> ast.Module:

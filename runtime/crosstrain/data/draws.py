@@ -87,7 +87,7 @@ class Draws:
 
     def leave(self) -> None:
         """A pass is over: used up, closed, or thrown away."""
-        if self._depth:
+        if self._depth and not sys.is_finalizing():  # when torch is gone, and so are its streams
             self._depth -= 1
             self._settle()
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from crosstrain.data.first_items import Fingerprint
+from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.samplers import known_length
 
 DEPTH = 3  # wrappers around wrappers
@@ -40,13 +41,24 @@ def gives_batches(obj: Any) -> bool:
     Containers of options, modules, parameters or loaders give none.
     """
     is_array = hasattr(type(obj), "__array__")
-    if isinstance(obj, (*_NO_BATCHES, DataLoader)) or is_array or hasattr(obj, "parameters"):
+    if isinstance(obj, _NO_BATCHES) or is_array or hasattr(obj, "parameters"):
         return False
     if isinstance(obj, range):
         return True
     if isinstance(obj, Sequence):
         return len(obj) > 0 and not _holds(obj[0], _TRAINED) and Fingerprint(obj[0]).known
     return hasattr(obj, "__iter__")
+
+
+def reads_on(obj: Any) -> bool:
+    """Whether it is a DataLoader that is its own iterator, or that reads on from one which its constructor has made.
+
+    Every process would read all batches of that iterator. Torch keeps that of lasting workers under ``_iterator``.
+    """
+    if not isinstance(obj, DataLoader) or isinstance(obj, PreparedLoader):
+        return False
+    made = (isinstance(vars(obj)[name], _BaseDataLoaderIter) for name in vars(obj) if name != "_iterator")
+    return hasattr(obj, "__next__") or any(made)
 
 
 def has_rows(obj: Any) -> bool:

@@ -68,7 +68,7 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             _call_once(plan, call)
         if (cls := _own_parallel(script, call)) is not None and not _is_prepared_below(plan, call):
             _keep_to_one_device(plan, accelerators, call, cls)
-        if not _PARALLEL.search(script.dotted(call.func)) or not call.args:
+        if not _PARALLEL.search(script.dotted(call.func)) or not (call.args or call.keywords):
             continue
         accelerator = accelerators.may_be_at(call)
         if accelerator is None and _is_prepared_below(plan, call):

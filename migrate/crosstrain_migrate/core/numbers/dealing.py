@@ -31,6 +31,7 @@ from .changes import reads
 from .computed import computed_again
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
+_KEEPS = re.compile(r"set_|append|extend|update|add")
 _NAMED_LIKE_DATA = re.compile(r"load|data|iter|batch|test|val|dev|set\b|dl\b|gen", re.I)
 
 
@@ -154,14 +155,9 @@ class Evaluations:
     def trained(self) -> set[str]:
         """The variables and attributes that training loops call: no functions of the script, of modules, of Python."""
         loops = [one for b in self.roles.backwards for one in self.script.loops_around(b.call)[:1]]
-        frames = [b.frame for b in self.roles.backwards]
+        frames = [b.frame for b in self.roles.backwards if not isinstance(b.frame, ast.Module)]
         calls = [n for loop in loops for n in walk(loop) if isinstance(n, ast.Call)]
-        calls += [
-            call
-            for frame in frames
-            if not isinstance(frame, ast.Module)
-            for call in self.script.calls_in(frame)
-        ]
+        calls += [call for frame in frames for call in self.script.calls_in(frame)]
         named = (c for c in calls if isinstance(c.func, ast.Name) or written(c.func).startswith("self."))
         return {
             written(c.func)
@@ -240,47 +236,36 @@ class Evaluations:
         left.again = computed_again(found, left)
         if not left.sums and not left.joins and not left.themselves:
             raise Unsure("it adds nothing up")
-        running = self._shown_inside(loop, [*left.sums, *left.joins])
-        if running and not any(self._shown_behind(frame, loop, text) for text in running):
+        kept = [*left.sums, *left.joins]
+        running = self._shown_inside(loop, kept)
+        has_reader = left.themselves or left.lasts or left.again or any(map(found.read_behind, kept))
+        is_own = all(self.script.binds(frame, text) for text in kept)
+        if (is_own and not has_reader) or (
+            running and not any(self._shown_behind(frame, loop, text) for text in running)
+        ):
             raise Unsure("its result is shown inside the loop alone")
         left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
         return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
 
     def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
         """What calls in the loop show while it grows; a bar's own text may be a share."""
-        calls = [
-            n
-            for s in loop.body
-            for n in walk(s)
-            if isinstance(n, ast.Call) and is_statement_call(self.script, n)
-        ]
-        calls = [
-            n
-            for n in calls
-            if not (
-                isinstance(n.func, ast.Attribute) and re.search(r"set_|append|extend|update|add", n.func.attr)
-            )
-        ]
-        given = [a for n in calls for a in (*n.args, *(k.value for k in n.keywords))]
+        calls = [n for s in loop.body for n in walk(s) if isinstance(n, ast.Call)]
+        calls = [n for n in calls if not _KEEPS.search(getattr(n.func, "attr", ""))]
+        shown = [n for n in calls if is_statement_call(self.script, n)]
+        given = [a for n in shown for a in (*n.args, *(k.value for k in n.keywords))]
         return [text for text in names if any(reads(a, text) for a in given)]
 
     def _shown_behind(self, frame: Frame, loop: ast.For, text: str, depth: int = 0) -> bool:
         """Whether `text` is returned, printed or passed on behind the loop."""
         end = loop.end_lineno or 0
-        for node in self.script.within(frame):
-            if (
-                not isinstance(node, ast.Return | ast.Expr | ast.Assign)
-                or node.lineno <= end
-                or not reads(node, text)
-            ):
-                continue
-            if not isinstance(node, ast.Assign):
-                if not re.match(r"[\w.]*(save|dump)\w*\(", ast.unparse(node)):
-                    return True
-            elif depth < 3:
-                names = [written(target) for target in node.targets]
-                if any(self._shown_behind(frame, loop, name, depth + 1) for name in names):
-                    return True
+        nodes = [n for n in self.script.within(frame) if isinstance(n, ast.Return | ast.Expr | ast.Assign)]
+        for node in (n for n in nodes if n.lineno > end and reads(n, text)):
+            names = [written(t) for t in node.targets if depth < 3] if isinstance(node, ast.Assign) else []
+            if any(self._shown_behind(frame, loop, name, depth + 1) for name in names):
+                return True
+            is_shown = not re.match(r"[\w.]*(save|dump)\w*\(", ast.unparse(node))
+            if is_shown and not isinstance(node, ast.Assign):
+                return True
         return not isinstance(frame, ast.Module) and text.startswith("self.")
 
     def _adds_itself(self, frame: Frame, loop: ast.For, text: str) -> bool:

@@ -17,15 +17,15 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
 from .made_alike import RULE, MadeAlike, compares
 
-_SAVES = {"save", "save_model", "save_pretrained", "save_checkpoint", "copyfile", "copy", "dump"}
-_SAVES |= {"load_state_dict"}
+_SAVES = words("save save_model save_pretrained save_checkpoint copyfile copy dump load_state_dict")
+_SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "shutil.copy")
 ANEW = "all processes draw the same new weights"
 
 
@@ -97,15 +97,19 @@ class Decisions:
         return any(self._must_agree(frame, node, n) for s in (*node.body, *node.orelse) for n in walk(s))
 
     def _only_saves(self, node: ast.AST) -> bool:
-        """Whether one process is enough for all that follows from a test."""
+        """Whether one process is enough for all that follows from a test, also in the functions of the project that it calls."""
         return isinstance(node, ast.If) and all(
-            isinstance(n, ast.Call)
-            and self.script.dotted(n.func) == "torch.save"
-            and is_statement_call(self.script, n)
+            isinstance(n, ast.Call) and is_statement_call(self.script, n) and self._saves_alone(n)
             for s in (*node.body, *node.orelse)
             for n in walk(s)
             if self._must_agree(self.script.frame(node), node, n)
         )
+
+    def _saves_alone(self, call: ast.Call, depth: int = 0) -> bool:
+        run = self.script.run_by(call) if depth < 2 else []
+        inner = [one for f in run for one in self.script.calls_in(f) if self._call_must_agree(one, 1)]
+        is_one = self.script.dotted(call.func) in _SAVES_ALONE
+        return is_one or (bool(inner) and all(self._saves_alone(one, depth + 1) for one in inner))
 
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
@@ -124,11 +128,8 @@ class Decisions:
 
     def _is_asked(self, frame: Frame, text: str) -> bool:
         """Whether a test asks for a counter; one of an object may be asked for anywhere."""
-        tests = (
-            s.test
-            for s in map(self.script.statement, self.script.reads(frame, text))
-            if isinstance(s, ast.If | ast.While)
-        )
+        asking = map(self.script.statement, self.script.reads(frame, text))
+        tests = (s.test for s in asking if isinstance(s, ast.If | ast.While))
         is_own = frame in self._drivers
         return "." in text or (is_own and any(text in {written(n) for n in walk(test)} for test in tests))
 

@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .accumulators import Left, Pass
+from .changes import is_read
 from .dealing import Dealt, Evaluations
 from .training_numbers import divisor
 from .whole_counts import names_bound
@@ -217,52 +218,37 @@ class Merging:
 
     def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
         """`enumerate` counts as in the original, where the loop's index is read."""
-        for call in walk(one.loop.iter):
-            if (
-                not isinstance(call, ast.Call)
-                or last_name(call.func) != "enumerate"
-                or len(call.args) != 1
-                or call.keywords
-            ):
+        target = one.loop.target.elts[0] if isinstance(one.loop.target, ast.Tuple) else None
+        text = target.id if isinstance(target, ast.Name) else ""
+        for call in walk(one.loop.iter) if text else ():
+            if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or len(call.args) != 1:
                 continue
-            if not isinstance(one.loop.target, ast.Tuple) or not isinstance(
-                one.loop.target.elts[0], ast.Name
-            ):
-                continue
-            index = one.loop.target.elts[0].id
-            if (
-                not any(
-                    isinstance(n, ast.Name) and n.id == index and isinstance(n.ctx, ast.Load)
-                    for s in one.loop.body
-                    for n in walk(s)
-                )
-                and index not in one.left.lasts
-            ):
-                continue
-            start = self._of_loader(one, name, "start", 0)
-            self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
+            body = (n for s in one.loop.body for n in walk(s))
+            is_counted = text in one.left.lasts or any(is_read(n, text) for n in body)
+            if is_counted and not call.keywords:
+                start = self._of_loader(one, name, "start", 0)
+                self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
 
     def _end_bars(self, one: Dealt, name: str, group: str) -> None:
         """A bar ends with the batches of its process: the loader's length is that of all."""
-        own = self._of_loader(one, name, "own_length", None)
-        for length in self._moved_by_hand(one):
-            self.plan.replace(length, RULE, "", own, group)
+        length = f"len({ast.unparse(one.source)})"
+        ends = self._moved_by_hand(one)
         for source in (one.source, *one.again):
             for call in (n for n in self.script.around(source) if isinstance(n, ast.Call)):
                 given = {k.arg: k.value for k in call.keywords}
-                total = given.get("total")
                 if (
                     not self.script.dotted(call.func).startswith("tqdm.")
                     or None in given
                     or len(call.args) > 2
                 ):
                     continue
-                if isinstance(total, ast.Call) and last_name(total.func) == "len":
-                    self.plan.replace(total, RULE, "", own, group)
-                elif total is None and call.args[0] is source:
-                    self.plan.add(
-                        e.InsertArgument(call, RULE, REASON, transaction=group, code=f"total={own}")
-                    )
+                if "total" in given:
+                    ends += [given["total"]] if ast.unparse(given["total"]) == length else []
+                elif call.args[0] is source:
+                    code = f"total={self._of_loader(one, name, 'own_length', None)}"
+                    self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=group, code=code))
+        for end in ends:
+            self.plan.replace(end, RULE, "", self._of_loader(one, name, "own_length", f"len({name})"), group)
 
     def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
         """`len(loader)` of `bar = tqdm(total=len(loader))`, which the loop moves: `bar.update()`."""
@@ -276,7 +262,7 @@ class Merging:
             if k.arg == "total" and ast.unparse(k.value) == length and names_bound(self.script, bar) & moved
         ]
 
-    def _of_loader(self, one: Dealt, name: str, attribute: str, default: int | None) -> str:
+    def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:
         """An attribute of what is dealt; of what may be no DataLoader, a default."""
         is_loader = self._is_loader(one)
         return f"{name}.{attribute}" if is_loader else f'getattr({name}, "{attribute}", {default})'

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
@@ -52,11 +52,20 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         added = _added(plan.script, roles, one.frame, loop)
         own = _losses(plan.script, one) | _read_out(loop) | added
         is_shown = any(_is_own(plan, one.frame, call, own) for call in calls)
-        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in added)
+        left = added | _handed_back(plan.script, one)
+        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in left)
         of_others = (ast.Nonlocal, ast.Global)
         outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
         if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, roles, one))):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
+
+
+def _handed_back(script: Script, one: _Site) -> set[str]:
+    """The last loss that a function which trains returns to a caller that takes it."""
+    calls = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
+    returns = (n for r in script.within(one.frame) if isinstance(r, ast.Return) for n in walk(r))
+    is_taken = not all(is_statement_call(script, call) for call in calls)
+    return _losses(script, one) & {*map(written, returns)} if is_taken else set()
 
 
 def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:
@@ -209,9 +218,11 @@ def _losses(script: Script, one: _Site) -> set[str]:
 
 
 def _read_out(loop: ast.AST | None) -> set[str]:
-    """The numbers that a training loop reads out of tensors: `confidence = out.mean().item()`."""
-    assigns = [n for n in walk(loop) if isinstance(n, ast.Assign)] if loop is not None else []
-    return {written(t) for n in assigns if is_method(n.value, "item") for t in n.targets}
+    """The numbers that a training loop reads out of tensors, `confidence = out.mean().item()`, and these."""
+    nodes = list(walk(loop)) if loop is not None else []
+    read = {written(n.func.value) for n in nodes if is_method(n, "item")}
+    assigns = (n for n in nodes if isinstance(n, ast.Assign) and is_method(n.value, "item"))
+    return read | {written(t) for n in assigns for t in n.targets}
 
 
 def _comes_from_steps(script: Script, data: Data) -> bool:
@@ -281,13 +292,18 @@ def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool
     if isinstance(call.func, ast.Attribute):
         made = plan.script.values(frame, written(call.func.value))
         nodes += [call.func.value, *(n for value in made for n in walk(value))]
-    for _ in range(2):  # `text = "loss {}".format(loss.item())` above `print(text)`
+    around = [n for n in plan.script.loops_around(call) if isinstance(n, ast.For)]
+    for _ in range(
+        3
+    ):  # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
         own = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute)]
         own = [n for n in own if not any(map(plan.is_replaced, (n, *_up_to(plan.script, n, call))))]
         if any(written(n) in growing for n in own):
             return True
         names = {n.id for n in own if isinstance(n, ast.Name)}
-        nodes = [n for name in names for value in plan.script.values(frame, name) for n in walk(value)]
+        values = [value for name in names for value in plan.script.values(frame, name)]
+        values += [loop.iter for loop in around if names_in(loop.target) & names]
+        nodes = [n for value in values for n in walk(value)]
     return False
 
 

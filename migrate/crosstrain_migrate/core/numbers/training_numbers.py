@@ -19,6 +19,7 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
+from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -136,6 +137,13 @@ class TrainingNumbers:
             self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
         if UNSURE in kinds.values() or (wanted and accelerator is None):
             self.plan.note(RULE, loop, LOCAL, REDUCE)
+        counts, behind = WholeCounts(self.plan, data, loop), Pass(self.script, data.frame, loop)
+        shares = [text for text, kind in kinds.items() if kind in (MEAN, UNSURE)] if is_named else []
+        for read in (one for text in shares for one in self._reads_behind(behind, text)):
+            by = divisor(self.script, read)
+            if by is not None and counts.is_of_rows(by) and not knows(self.script, data.frame, by, loader):
+                code = f"min({{by}}, len({loader}))"
+                self.plan.replace(by, RULE, "a pass has the batches of one process", code, by=by)
 
     def kind_in_loop(self, data: Data, loop: ast.For, text: str) -> str:
         """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""

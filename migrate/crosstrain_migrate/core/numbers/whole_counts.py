@@ -18,6 +18,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
+_LENGTHS = ("len", "__len__")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
 _DEPTH = 5
 
@@ -65,6 +66,7 @@ class WholeCounts:
 
     def _is_share(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         """Whether a number is that of the batches into which rows are cut: `len(rows) // size`."""
+        node = _without_factor(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
             return self._is_length(frame, node.left, depth)
         if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:
@@ -72,7 +74,8 @@ class WholeCounts:
         return self._all(self._is_share, frame, node, depth)
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
-        if isinstance(node, ast.Call) and last_name(node.func) == "len":
+        node = _without_factor(node)
+        if isinstance(node, ast.Call) and last_name(node.func) in _LENGTHS:
             return True
         return self._all(self._is_length, frame, node, depth)
 
@@ -97,7 +100,9 @@ class WholeCounts:
                 return self._is_whole(frame, node.operand, depth)
             case ast.IfExp():
                 return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
-            case ast.Call(args=[given]) if last_name(node.func) == "len":
+            case ast.Call(args=[given]) | ast.Call(func=ast.Attribute(value=given)) if (
+                last_name(node.func) in _LENGTHS
+            ):
                 return self._is_whole_length(frame, node, given)
             case ast.Call(args=[_, *_]) if last_name(node.func) in ROUNDS:
                 return all(self._is_whole(frame, one, depth) for one in node.args)
@@ -196,6 +201,13 @@ class WholeCounts:
             for f, value in returns
             if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
         ]
+
+
+def _without_factor(node: ast.expr) -> ast.expr:
+    """`len(rows)` of `len(rows) * 1.0`"""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.right, ast.Constant):
+        return node.left
+    return node
 
 
 def plan_bars(plan: Plan, data: Data) -> None:

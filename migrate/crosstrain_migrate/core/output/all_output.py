@@ -33,7 +33,7 @@ class Output:
         training: list[Frame],
         dealt: list[ast.For],
         saved_apart: list[ast.AST],
-        ours: Callable[[ast.AST], bool] = lambda _: True,
+        ours: Callable[[ast.AST], bool] | None = None,
     ) -> None:
         """training: the code that trains. dealt: the loops of evaluations that are dealt. saved_apart: the tests by which
         each process would save at a time of its own. ours: whether code is not shared out by its author."""
@@ -68,7 +68,7 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self._is_of_others(call) or self.accelerators.is_early(call):
+            if self.accelerators.is_early(call):
                 continue
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
@@ -87,8 +87,10 @@ class Output:
 
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
-        if self.script.module(call) in self._speaking:
+        if self.script.module(call) in self._speaking and not self._is_of_others(call):
             return True
+        if not self.script.is_reached(call) or not self.audience.is_all(call):
+            return False
         reason = "files that neither train nor evaluate print on every process"
         self.plan.note(PRINT, call, reason, "nothing needs to be done")
         return False

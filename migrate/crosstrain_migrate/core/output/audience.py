@@ -32,14 +32,14 @@ class Audience:
         script: Script,
         dealt: list[ast.For],
         passes: Iterable[Loop | None] = (),
-        ours: Callable[[ast.AST], bool] = lambda _: True,
+        ours: Callable[[ast.AST], bool] | None = None,
     ) -> None:
         """dealt: loops of evaluations of which each process does some batches. passes: the loops over what trains, in which
-        all make the same number of steps. ours: whether code is not shared out by its author, who says who comes to it."""
+        all make the same number of steps. ours: which code its author has not shared out: that of a first process."""
         self.script = script
         self._passes = {*passes}
         self._dealt = {id(node) for loop in dealt for statement in loop.body for node in walk(statement)}
-        self._ours = ours
+        self._ours, self.is_first = ours or (lambda _: True), ours is not None
         self._guarded: set[int] = set()
         self._of_frames: dict[Frame, frozenset[str]] = {}
         self._for_workers = {*FOR_ROWS, *given_to_workers(script)}

@@ -14,7 +14,7 @@ from itertools import takewhile
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank, is_plain
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import walk
@@ -51,7 +51,7 @@ class Downloads:
                     self.audience.guard(*self._constructors)
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
-            elif commands.is_command(self.script, call) and (asking := self._asking(call)) is not None:
+            elif self._commands(call) and (asking := self._asking(call)) is not None:
                 self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
@@ -119,12 +119,21 @@ class Downloads:
     def _kept(self, call: ast.Call, paths: set[str], helper: Function | None = None) -> None:
         """`if not exists(path): write(path)`, and then it is read: every process would find it half written."""
         asking = self._asking(call)
-        if asking is None or not paths or self._trains(asking) or (helper and self._trains(helper)):
+        if asking is None or self._trains(asking) or (helper and self._trains(helper)):
             return
-        reads = [c for c in self.script.calls if self.files.read.behind(c, asking, paths)]
-        asked = self.files.paths.spelled_in(asking.test)
-        if reads and paths & asked:
+        returned = (n.value for n in walk(self.script.frame(call)) if isinstance(n, ast.Return) and n.value)
+        is_asked = bool(paths & self.files.paths.spelled_in(asking.test))
+        if is_asked and any(self.files.read.behind(one, asking, paths) for one in self.script.calls):
             self._first(call, asking)
+        elif is_asked and any(paths & self.files.paths.spelled(one) for one in returned):
+            self._plan(call, [asking])
+
+    def _commands(self, call: ast.Call) -> bool:
+        """Whether a call runs a command, itself or in the function of the project that it calls."""
+        helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
+        inner = self.script.calls_in(helper) if helper is not None else []
+        writing = (one for one in inner if writers.writes_file(self.script, one))
+        return any(commands.is_command(self.script, one) for one in (call, *writing))
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
@@ -265,7 +274,7 @@ class Downloads:
         return isinstance(statement, _WHOLE) and not self._trains(statement)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
-        """The statements that call a function; for those in shared files, the calls of the functions that they stand in, if
+        """The statements that call a function, or the tests around them that ask for files; for those in shared files, the calls of the functions that they stand in, if
         nothing in these is done together."""
         found: list[ast.stmt] = []
         calls = self.script.callers(frame) if is_function_frame(frame) else []
@@ -276,8 +285,15 @@ class Downloads:
                 return []
             outer = self.script.frame(call)
             above = self._calls_of(outer, depth - 1) if depth and self.script.is_shared(call) else []
-            found += above if above and all(map(self._may_wait, above)) else [self.script.statement(call)]
+            found += above if above and all(map(self._may_wait, above)) else [self._asking_for(call)]
         return list(dict.fromkeys(found))
+
+    def _asking_for(self, call: ast.Call) -> ast.stmt:
+        """The statement of a call, or the test around it that asks for what the call is given: `if not exists(folder):`."""
+        asking, values = self._asking(call), (*call.args, *(k.value for k in call.keywords))
+        given = {text for one in values for text in self.files.paths.spelled(one)}
+        is_asked = asking is not None and self.files.paths.spelled_in(asking.test) & given
+        return asking if asking and is_asked and self._may_wait(asking) else self.script.statement(call)
 
     def _trains(self, statement: ast.AST) -> bool:
         """Whether a statement leads to training, or to anything that all processes do together."""

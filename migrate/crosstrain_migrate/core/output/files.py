@@ -350,7 +350,9 @@ class Files:
         assert isinstance(opener, ast.Call)
         if self._is_temporary(opener):
             return
-        closings = [self.script.statement(read) for read in self._reads_behind(node)]
+        target = node.items[0].optional_vars
+        reads = self._reads_behind(node, target.id) if isinstance(target, ast.Name) else []
+        closings = [self.script.statement(read) for read in reads]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
         if self.guard(node, opener):
@@ -358,14 +360,11 @@ class Files:
                 self._guards.append(statement)
                 self.audience.guard(statement)
 
-    def _reads_behind(self, node: ast.With) -> list[ast.expr]:
-        """Where the name of the file is read behind the block, before something else is bound to it."""
-        target = node.items[0].optional_vars
-        if not isinstance(target, ast.Name):
-            return []
+    def _reads_behind(self, node: ast.With, name: str) -> list[ast.expr]:
+        """Where a name is read behind a block that binds it, before something else is bound to it."""
         frame, end = self.script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
-        stores = [place for s in self.script.stores(frame, target.id) if (place := place_of(s)) > end]
-        reads = self.script.reads(frame, target.id)
+        stores = [place for s in self.script.stores(frame, name) if (place := place_of(s)) > end]
+        reads = self.script.reads(frame, name)
         return [read for read in reads if end < place_of(read) < min(stores, default=(sys.maxsize, 0))]
 
     def _only_writes(self, node: ast.With) -> bool:
@@ -373,21 +372,16 @@ class Files:
         stores = [
             n for n in inside if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
         ]
-        if any(self._read_later(node, written(n)) for n in stores):
+        if any("." in written(n) or self._reads_behind(node, written(n)) for n in stores):
             return False
         if any(
             is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.meetings.is_collective(n))
             for n in inside
         ):
             return False
-        if self.helpers.keeps_something(inside):
+        if self.helpers.keeps_something([*node.items, *inside]):
             return False
         return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
-
-    def _read_later(self, node: ast.With, text: str) -> bool:
-        reads = self.script.reads(self.script.frame(node), text)
-        is_attribute = "." in text
-        return is_attribute or any(read.lineno > (node.end_lineno or 0) for read in reads)
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""

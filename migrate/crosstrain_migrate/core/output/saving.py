@@ -28,14 +28,14 @@ def plan_saving(
     come: by a clock of their own, or when something has failed."""
     script = plan.script
     for call in script.calls:
+        is_asked = any(one in saved_apart for one in script.around(call))
+        if is_asked and (helper := files.helpers.called(call)) and files.helpers.saves_weights(helper):
+            files.guard_before(script.statement(call), [], call)
         if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):
             continue
         path = writers.path_of_write(script, call)
         is_for_one = stamps.is_for_one(path)
-        is_named_apart = stamps.is_own_number(path)
-        is_apart = is_named_apart or any(
-            one in saved_apart or _is_failure(one) for one in script.around(call)
-        )
+        is_apart = is_asked or stamps.is_own_number(path) or any(map(_is_failure, script.around(call)))
         if is_statement_call(script, call) and (is_for_one or is_apart or accelerators.is_early(call)):
             may_read = is_for_one and not stamps.is_temporary(path)  # then it is moved first
             reads = _read_again(plan, audience, stamps, call) if may_read else []

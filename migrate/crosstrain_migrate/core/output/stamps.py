@@ -103,11 +103,13 @@ class Stamps:
         ]
 
     def _decided(self) -> list[ast.Call]:
-        """The folders that may exist already where the script says so: `path.mkdir(exist_ok=overwrite)`."""
+        """The folders that may exist already where the script says so, `path.mkdir(exist_ok=overwrite)`, and those that it
+        makes before it spawns its processes."""
         calls = [
             c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
         ]
-        return [call for call in calls if writers.decides_by_folder(call) is not None]
+        is_first = self.audience.is_first
+        return [call for call in calls if is_first or writers.decides_by_folder(call) is not None]
 
     def _copies_by(self, call: ast.Call) -> bool:
         """`if not os.path.exists(path): shutil.copy(settings, folder)`: whether one is there decides about a copy."""

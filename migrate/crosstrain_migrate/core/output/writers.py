@@ -63,7 +63,7 @@ _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
 _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
-CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
+CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open"})
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
@@ -119,10 +119,12 @@ def _writes(script: Script, read: ast.expr, depth: int) -> bool:
 
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
-    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`."""
+    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`, `lmdb.open(path)`."""
     if not isinstance(node, ast.Call) or any(last_name(path) == "devnull" for path in node.args[:1]):
         return False
     name = script.dotted(node.func)
+    if name == "lmdb.open":
+        return not any(k.arg == "readonly" for k in node.keywords)
     if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = (
@@ -312,7 +314,7 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if (path := opened_path(script, call)) is not None:
         return path
     if opens_itself(call) and isinstance(call.func, ast.Attribute) and opens_to_write(script, call):
-        return call.args[0] if script.dotted(call.func) in _OPENS else call.func.value
+        return call.args[0] if script.dotted(call.func) in _OPENS | CONTAINERS else call.func.value
     if (path := written_elsewhere(script, call)) is not None:
         return path
     name, last = script.dotted(call.func), last_name(call.func)

@@ -51,7 +51,7 @@ class DeviceTexts:
                 self.edits.place(node, as_text=True)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
-                self.edits.place(node, as_text=is_asked_as_text(self.script, parent))
+                self.edits.place(node, as_text=is_asked_as_text(self.script, node))
         elif isinstance(parent, ast.arguments):
             self.edits.place(node)
         elif isinstance(parent, ast.Assign):
@@ -96,13 +96,13 @@ class DeviceTexts:
         self.edits.lost.choice(node)
         if self.edits.makes_device(parent):
             return
-        is_type = isinstance(parent, ast.keyword) and parent.arg == "device_type"
+        is_type = isinstance(parent, ast.keyword) and parent.arg in ("device_type", "default")
         self.edits.place(
             node,
             as_text=is_type
+            or is_asked_as_text(self.script, node)
             or (isinstance(parent, ast.Assign) and self._is_read_as_text(parent))
-            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str")
-            or (isinstance(parent, ast.keyword) and parent.arg == "default"),
+            or (isinstance(parent, ast.AnnAssign) and ast.unparse(parent.annotation) == "str"),
         )
 
     def arms(self, node: ast.If) -> None:

@@ -104,7 +104,11 @@ def numbered_lists(script: Script) -> set[str]:
 
 
 def is_number(script: Script, node: ast.expr, lists: set[str]) -> bool:
-    """Whether what `.to` is given is a GPU's number: `.to(0)`, and `.to(gpu_ids[0])` of a list in `lists`."""
+    """Whether what `.to` is given is a GPU's number: `.to(0)`, `.to(gpu_ids[0])` of a list in `lists`, and `.to(gpu)` beside
+    `.cuda(gpu)`."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        calls = [c for c in script.calls_in(script.frame(node)) if is_method(c, "cuda") and c.args]
+        return any(written(c.args[0]) == written(node) for c in calls) and not _is_device(script, node)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         return not lists.isdisjoint(_names_of_list(script, node.value))
     return isinstance(node, ast.Constant) and type(node.value) is int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name
 
 _DEFINES_FLAG = "DEFINE_"
 _LOCAL_RANK = re.compile(r"(local|proc)_?rank$")
@@ -100,23 +100,18 @@ class Options:
             if self.script.last(call.func) == frame.name:
                 value = self.script.argument_for(call, frame, name)
             else:
-                value = _spawned_with(call, self.script.parameters(frame), name)
+                value = self._spawned_with(call, frame, name)
             if value is not None:
                 found.append(value)
         return found
 
-
-def _spawned_with(call: ast.Call, parameters: list[str], name: str) -> ast.expr | None:
-    """What `mp.spawn(worker, args=(...))` gives for a parameter behind the first, which is the process's number."""
-    given = next((k.value for k in call.keywords if k.arg == "args"), None)
-    index = parameters.index(name) - 1
-    if (
-        last_name(call.func) != "spawn"
-        or not isinstance(given, ast.Tuple)
-        or not 0 <= index < len(given.elts)
-    ):
-        return None
-    return given.elts[index]
+    def _spawned_with(self, call: ast.Call, frame: Function, name: str) -> ast.expr | None:
+        """What `mp.spawn(worker, args=(...))` gives for a parameter behind the process's number."""
+        given = next((k.value for k in call.keywords if k.arg == "args"), None)
+        if last_name(call.func) != "spawn" or not isinstance(given, ast.Tuple):
+            return None
+        value = self.script.argument_for(ast.Call(call.func, [call, *given.elts], []), frame, name)
+        return value if value is not call else None
 
 
 def _texts(call: ast.Call) -> list[str]:

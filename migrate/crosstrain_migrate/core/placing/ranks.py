@@ -28,6 +28,7 @@ RULE = "CT309"
 KNOWN = "the launcher knows the number"
 # The state's attribute, for what is given to the group.
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
+_WITHOUT_CUDA = {f"torch.cuda.{one}" for one in ("device_count", "manual_seed", "manual_seed_all")}
 _ENVIRONMENT = re.compile(r"environ|getenv")
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
 
@@ -62,17 +63,23 @@ class Ranks:
 
     def _count_without_gpus(self, count: ast.Call) -> None:
         """`gpus = 0` beside `if torch.cuda.is_available(): gpus = torch.cuda.device_count()`: launched processes are as many
-        without them."""
+        without them, and so they are where a file of settings has the other number."""
         statement = self.script.statement(count)
         branch = self.script.parent(statement)
         if not isinstance(statement, ast.Assign) or statement.value is not count:
             return
         if not isinstance(branch, ast.If) or not asks_availability(branch.test):
             return
-        frame, targets = self.script.frame(count), map(written, statement.targets)
-        for value in (one for text in targets for one in self.script.values(frame, text)):
+        target = statement.targets[0]
+        values = self.script.values(self.script.frame(count), written(target))
+        for value in values:
             if isinstance(value, ast.Constant) and value.value == 0:
                 self._replace(value, self._variable(value, "LOCAL_WORLD_SIZE", "0"))
+        asked = {self._dotted(n) for one in branch.body for n in walk(one) if isinstance(n, ast.Call)}
+        needs_cuda = any(one.startswith("torch.cuda.") for one in asked - _WITHOUT_CUDA)
+        if values == [count] and isinstance(target, ast.Attribute) and not needs_cuda:
+            are_several = f"{self._variable(count, 'LOCAL_WORLD_SIZE', '1')} > 1"
+            self.plan.replace(branch.test, RULE, KNOWN, f"{{test}} or {are_several}", test=branch.test)
 
     def _dotted(self, call: ast.Call) -> str:
         return self.script.dotted(call.func)
@@ -123,7 +130,8 @@ class Ranks:
         option = self.options.read_by(node)
         is_kept = isinstance(node, ast.Attribute) and all(self._keeps(option, value) for value in stores)
         if option is not None and (is_kept or not stores):
-            self._default(option, _VARIABLES[of], alone="1" if of != "rank" and self._spawns else "")
+            is_counted = of != "rank" and (self._spawns or _is_count(option.default))
+            self._default(option, _VARIABLES[of], alone="1" if is_counted else "")
 
     def _keeps(self, option: Option | None, value: ast.expr) -> bool:
         """Whether an option that is set to a value is what it was, or what a run without processes has: `if not
@@ -233,7 +241,7 @@ class Ranks:
     def _default(self, option: Option, variable: str, alone: str = "") -> None:
         """An option without a value on the command line is the launcher's variable, else the author's default.
 
-        alone: what it is under plain python, where the author's default counts processes that the script started.
+        alone: what it is under plain python, where the author's default counts processes that others started.
         """
         call, default = option.call, option.default
         if call in self._done or not self.script.is_reached(call):
@@ -301,7 +309,7 @@ def without_launcher(script: Script) -> bool:
     return False
 
 
-def _is_count(value: ast.expr) -> bool:
+def _is_count(value: ast.expr | None) -> bool:
     """`world_size = 4`"""
     return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0
 

@@ -190,15 +190,20 @@ def side_of(script: Script, node: ast.expr) -> str:
     return ""
 
 
-def is_asked_as_text(script: Script, keyword: ast.keyword) -> bool:
-    """Whether a function of the project uses what it is given by a name as a text: `run(device="cuda:1")`."""
-    call, name = script.parent(keyword), keyword.arg or ""
-    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
-    return any(name in script.parameters(f) and is_read_as_text(script, name, [f]) for f in functions)
+def is_asked_as_text(script: Script, given: ast.expr) -> bool:
+    """Whether a call asks for a device's name: of a function that uses it as a text, or of a library that may know no other."""
+    outer = script.parent(given)
+    call, name = (script.parent(outer), outer.arg) if isinstance(outer, ast.keyword) else (outer, None)
+    if not isinstance(call, ast.Call) or call.func is given:
+        return False
+    if script.is_of_library(call.func):
+        return not script.dotted(call.func).startswith("torch.")
+    functions = [f for f in script.functions(script.last(call.func)) if name in script.parameters(f)]
+    return any(is_read_as_text(script, name or "", [f]) for f in functions)
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
-    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given to autocast."""
+    """Whether a variable is used as a text somewhere, or in some frames: compared, searched, or given where one is asked for."""
     for read in (read for frame in frames or script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)
         is_searched = isinstance(parent, ast.Attribute) and parent.attr in ("startswith", "split", "find")
@@ -207,13 +212,16 @@ def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = 
         is_compared = isinstance(parent, ast.Compare | ast.FormattedValue | ast.BinOp)
         if is_searched or is_given or is_autocast or is_compared:
             return True
+        if frames is None and is_asked_as_text(script, read):
+            return True
     return False
 
 
 def must_be_text(script: Script, text: str) -> bool:
     """Whether a variable that holds a device's name must hold one afterwards. What is kept among settings,
-    `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot."""
-    if is_read_as_text(script, text):
+    `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot; settings
+    within settings, `_C.MODEL.DEVICE`, may be a library's that takes texts and numbers alone."""
+    if is_read_as_text(script, text) or (text.count(".") > 1 and not text.startswith("self.")):
         return True
     for read in (read for frame in script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)

@@ -6,7 +6,6 @@ import ast
 import builtins
 
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
 from .definitions import Definitions
@@ -37,6 +36,4 @@ def _is_of_library(script: Definitions, call: ast.Call) -> bool:
         return False
     if not script.is_imported(call.func):
         return isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id)
-    module, parts = script.module(call), script.dotted(call.func).split(".")
-    names = (".".join(parts[:n]) for n in range(1, len(parts) + 1))
-    return not isinstance(module, Region) or all(script.links.find(module, 0, name) is None for name in names)
+    return script.is_of_library(call.func)

@@ -56,9 +56,8 @@ class Roles:
     @cached_property
     def backwards(self) -> list[Backward]:
         """The backward passes behind which an optimizer is stepped, those on inputs left out; all of them where none is."""
-        found = [
-            Backward(call, self.script.frame(call)) for call in self.script.calls if self._goes_backward(call)
-        ]
+        calls = self.script.calls_that(self._goes_backward)
+        found = [Backward(call, self.script.frame(call)) for call in calls]
         near = [one for one in found if self._steps_near(one.frame)]
         return [one for one in near if not self._is_of_inputs(one.frame)] or near or found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import takewhile
 
@@ -159,7 +159,13 @@ class Script:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """Every call in reached code, in the order of the text."""
-        found = [n for n in self.table.parents if isinstance(n, ast.Call) and self.is_reached(n)]
+        return self.calls_that(lambda _: True)
+
+    def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
+        """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
+        found = [
+            n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
+        ]
         return sorted(found, key=place_of)
 
     def calls_in(self, frame: Frame) -> list[ast.Call]:
@@ -297,16 +303,17 @@ class Script:
         """Whether a method is called on an object of a library's class, or of another class that has one of that name."""
         made = classes_called(self, call.func, method) if is_method(call, method.name) else []
         own = [one for name in made for one in self.classes(self.last(name))]
-        is_known = all(self.classes(self.last(name)) or self._is_of_library(name) for name in made)
+        is_known = all(self.classes(self.last(name)) or self.is_of_library(name) for name in made)
         return bool(made and is_known) and all(
             one is not cls and any(m.name == method.name for m in self.methods(one)) for one in own
         )
 
-    def _is_of_library(self, name: ast.AST) -> bool:
+    def is_of_library(self, name: ast.AST) -> bool:
         """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
-        path, module = self.dotted(name).rpartition(".")[0], self.module(name)
-        is_foreign = not isinstance(module, Region) or self.links.find(module, 0, path) is None
-        return bool(path) and self.is_imported(name) and is_foreign
+        parts, module = self.dotted(name).split("."), self.module(name)
+        paths = [".".join(parts[:n]) for n in range(1, len(parts))]
+        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
+        return bool(paths) and self.is_imported(name) and not is_own
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .counted_rows import is_length
@@ -23,7 +23,7 @@ from .taken import knows
 
 RULE = "CT201"
 REASON = "a pass has the batches of one process"
-_SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
 
 
 def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
@@ -33,7 +33,7 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
         is_dealt = is_range(node)
         if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
             continue
-        counters, counts = counters_of(loop, plan.script), WholeCounts(plan, data, loop)
+        counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
         nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
         for one in nodes:
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
@@ -56,13 +56,19 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                     plan.replace(one, RULE, REASON, code, it=one)
 
 
+def _turns(loop: ast.For) -> set[str]:
+    """What counts the turns of a loop, also from epoch to epoch: `step += 1`."""
+    ones = (one for one in loop.body if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add))
+    return {written(one.target) for one in ones if getattr(one.value, "value", None) == 1}
+
+
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
     """Whether a number is compared with a count, divides it, or is shown in one call with it, and nothing else is computed."""
     below: ast.AST = node
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
-            if below is one.right and isinstance(one.op, ast.Div) and names_in(other) & counters:
+            if below is one.right and isinstance(one.op, ast.Div | ast.Mod) and names_in(other) & counters:
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 return False

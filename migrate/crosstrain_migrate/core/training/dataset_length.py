@@ -1,4 +1,4 @@
-"""CT201 by use: a data set that is made as long as the steps that are taken of it by `next`.
+"""CT201 by use: a data set that is made as long as the steps that are taken of it, by `next` or in a loop that they end.
 
 Each process has its share of the batches, and takes all the steps: it would come to their end too soon.
 """
@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Loop
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT201"
 REASON = "each process takes all the steps, and has its share of the batches"
@@ -30,7 +32,7 @@ def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) ->
             for loop in (script.loops_around(one.call) if data.loop is None else ())
             if script.frame(loop) is script.frame(data.node) and loop not in script.loops_around(data.node)
         ]
-        steps = {text for loop in loops for text in _steps_of(loop)}
+        steps = {text for loop in loops for text in _steps_of(loop)} | _steps_that_end(script, data.loop)
         for length in _given_to_data(script, data) if steps else ():
             if steps & _factors(length) and accelerators.may_be_at(length) is not None:
                 code = f"{{it}} * {accelerators.at(length)}.num_processes"
@@ -43,6 +45,16 @@ def _steps_of(loop: Loop) -> set[str]:
     if not isinstance(counted, ast.Call) or written(counted.func) != "range" or len(counted.args) > 2:
         return set()
     return {ast.unparse(one) for one in counted.args[-1:]}
+
+
+def _steps_that_end(script: Script, loop: Loop | None) -> set[str]:
+    """`args.steps` of `if i >= args.steps - 1: break`, in a loop over data."""
+    breaks = [n for n in walk(loop) if isinstance(n, ast.Break) and script.loop_of(n) is loop] if loop else []
+    tests = [
+        test for one in breaks if isinstance(test := getattr(script.parent(one), "test", None), ast.Compare)
+    ]
+    counted = [one for one in tests if loop and written(one.left) in counters_of(loop, script)]
+    return {text for one in counted for text in map(written, walk(one.comparators[0]))} - {""}
 
 
 def _given_to_data(script: Script, data: Data) -> Iterator[ast.expr]:

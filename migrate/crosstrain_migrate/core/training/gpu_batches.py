@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 REASON = "each process takes the batch of one GPU"
 RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
 _DEPTH = 3
+_NUMBER = re.compile(r"((n|nr|num|number)_?)?(of_)?gpus|(n|nr|num)_?gpu|gpus?_(num|count|size)", re.I)
 
 
 def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
@@ -30,7 +31,10 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     for loader in script.calls if wrappers else ():
         if not script.dotted(loader.func).endswith("DataLoader") or not script.is_reached(loader):
             continue
-        sizes = [*loader.args[1:2], *(k.value for k in loader.keywords if k.arg == "batch_size")]
+        samplers = (k.value for k in loader.keywords if k.arg == "batch_sampler")
+        makers = [loader, *(made for one in samplers for made in (one, *_bound(script, one)))]
+        named = (k for one in makers if isinstance(one, ast.Call) for k in one.keywords)
+        sizes = [*loader.args[1:2], *(k.value for k in named if k.arg == "batch_size")]
         for size, factor in ((given, one) for given in sizes for one in _factors(script, given)):
             if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
                 continue
@@ -51,7 +55,7 @@ def _makes_rate(script: Script, size: str) -> bool:
 
 
 class _Gpus:
-    """What is the number of GPUs: torch's, a list's that the wrapper is given, what is asked for where it is applied."""
+    """What is the number of GPUs: torch's, a list's that the wrapper is given, what is named so."""
 
     def __init__(self, script: Script, wrappers: list[ast.Call]) -> None:
         self.script = script
@@ -61,15 +65,6 @@ class _Gpus:
         joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
         given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
         self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
-        self._asked = {text for call in wrappers for text in self._more_than_one(call)}
-
-    def _more_than_one(self, call: ast.Call) -> Iterator[str]:
-        """`args.n_gpu` of `if args.n_gpu > 1: model = DataParallel(model)`"""
-        for one in self.script.around(call):
-            test = one.test if isinstance(one, ast.If | ast.IfExp) else None
-            for part in walk(test) if test is not None else ():
-                if isinstance(part, ast.Compare) and ast.unparse(part).endswith(" > 1"):
-                    yield written(part.left)
 
     def are_counted_by(self, node: ast.expr, depth: int = 0) -> bool:
         if isinstance(node, ast.Call) and last_name(node.func) in ("max", "int") and node.args:
@@ -78,10 +73,12 @@ class _Gpus:
             is_length = last_name(node.func) == "len" and len(node.args) == 1
             counted = _name(node.args[0]) if is_length else ""
             return self.script.dotted(node.func) == "torch.cuda.device_count" or counted in self._lists
-        if not isinstance(node, ast.Name | ast.Attribute) or depth > _DEPTH:
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or depth > _DEPTH:
             return False
-        values = _bound(self.script, node)
-        return written(node) in self._asked or any(self.are_counted_by(one, depth + 1) for one in values)
+        bound = _bound(self.script, node)
+        return bool(_NUMBER.fullmatch(_name(node))) or any(
+            self.are_counted_by(one, depth + 1) for one in bound
+        )
 
 
 def _name(node: ast.expr) -> str:
@@ -102,7 +99,7 @@ def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[ast.exp
                 yield one.value
 
 
-def _bound(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+def _bound(script: Script, node: ast.expr) -> list[ast.expr]:
     """What a variable is bound to in its function or file, or given, and an attribute or an entry anywhere."""
     if not isinstance(node, ast.Name):
         return [value for frame in script.frames for value in script.values(frame, written(node))]

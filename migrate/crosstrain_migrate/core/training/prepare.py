@@ -38,8 +38,8 @@ from .schedules import (
     counting_optimizers,
     made_for_steps,
     own_schedules,
-    say_counted_steps,
     say_own_schedules,
+    share_counted_steps,
     shortened,
 )
 
@@ -95,7 +95,7 @@ class Preparing:
             self._prepare_in_place(data)
         if schedulers:
             say_own_schedules(self.plan, self._own_schedules, self.lengths)
-            say_counted_steps(self.plan, self._counting, self.lengths)
+            share_counted_steps(self.plan, self._counting, self.lengths, self.accelerators)
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)

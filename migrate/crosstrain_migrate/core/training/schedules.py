@@ -113,9 +113,7 @@ def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[
         return False
     frame = script.frame(call)
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
-    made = [
-        value.func for text in named for value in script.values(frame, text) if isinstance(value, ast.Call)
-    ]
+    made = [v.func for text in named for v in script.values(frame, text) if isinstance(v, ast.Call)]
     return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
 
 
@@ -179,13 +177,24 @@ def counting_optimizers(script: Script, roles: Roles) -> list[OwnSchedule]:
     return found
 
 
-def say_counted_steps(plan: Plan, optimizers: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:
-    """Says which of them are not given the length of the loader that is prepared."""
-    known = set(map(id, lengths))
+def share_counted_steps(
+    plan: Plan, optimizers: Iterable[OwnSchedule], lengths: Iterable[ast.expr], accelerators: Accelerators
+) -> None:
+    """Divides the steps of those that are not given the prepared loader's length; what may be the author's own is said."""
+    known, script = set(map(id, lengths)), plan.script
     for one in optimizers:
-        if not any(id(node) in known for node in given_to(plan.script, one)):
-            reason = "this optimizer lowers its rate over the steps of all processes, and each makes its share of them"
-            plan.note("CT201", one.made[0], reason, "divide the number by `accelerator.num_processes`")
+        if any(id(node) in known for node in given_to(script, one)):
+            continue
+        call = one.made[0]
+        steps = next(k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN)
+        values = script.values(script.frame(call), written(steps)) or [steps]
+        if all(v and _comes_from_length(script, script.frame(call), v, 0) for v in values):
+            whole = "({it})" if isinstance(steps, ast.BinOp) else "{it}"
+            code = f"-(-{whole} // {accelerators.at(call)}.num_processes)"
+            plan.replace(steps, "CT201", "each process makes its share of the steps", code, it=steps)
+        else:
+            reason = "this optimizer lowers its rate over all processes' steps, and each makes its share"
+            plan.note("CT201", call, reason, "divide the number by `accelerator.num_processes`")
 
 
 def _is_scheduler(script: Script, call: ast.Call) -> bool:
@@ -272,11 +281,9 @@ def _factors(node: ast.expr) -> list[ast.expr]:
 
 def _bare(node: ast.expr) -> ast.expr:
     """`n` of `float(n)`"""
-    return (
-        node.args[0]
-        if isinstance(node, ast.Call) and written(node.func) in ("float", "int") and node.args
-        else node
-    )
+    if isinstance(node, ast.Call) and written(node.func) in ("float", "int") and node.args:
+        return node.args[0]
+    return node
 
 
 def _sets_rate(node: ast.Assign) -> bool:

@@ -10,7 +10,6 @@ from .projects import convert, train, write
 
 TRAINING = """import argparse
 <torch>
-
 parser = argparse.ArgumentParser()
 args = parser.parse_args()
 {choice}
@@ -219,7 +218,6 @@ def test_a_device_from_elsewhere_is_asked() -> None:
 
 
 FULL_BATCH = """import torch
-
 {choice}
 x, y = torch.rand(8, 4), torch.rand(8, 2)
 <model>
@@ -296,7 +294,6 @@ else:
 
 
 NAMED = """<torch>
-
 device = "cuda" if torch.cuda.is_available() else "cpu"
 settings = {{"rate": 0.1}}
 {keep}
@@ -322,7 +319,6 @@ def test_a_device_that_is_only_moved_to_is_the_accelerators() -> None:
 SETTINGS = """import json
 import sys
 <torch>
-
 def train(options):
     model = torch.nn.Linear(4, 2)
     model = model.to(options["run"]["device"])
@@ -331,7 +327,6 @@ def train(options):
         x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
         <step>
     return str(next(model.parameters()).device)
-
 if __name__ == "__main__":
     settings = {settings}
     {set}

@@ -6,9 +6,7 @@ from .converting import converted, notes
 
 IN_FUNCTION = """import argparse
 <torch>
-
 args = argparse.ArgumentParser().parse_args()
-
 def train():
     {own}
     net = model = torch.nn.Linear(4, 2)
@@ -17,7 +15,6 @@ def train():
         net = net.cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     <loop torch.nn.functional.mse_loss(net(x), y)>
-
 train()
 """
 
@@ -33,11 +30,9 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
 SET_UP = """import argparse, os
 import torch
 from torch.utils.data import DataLoader
-
 def setup({name}):
     {name}.cuda = not {of}
     os.makedirs("runs")
-
 opt = argparse.ArgumentParser().parse_args()
 setup(opt)
 net = torch.nn.Linear(4, 2)
@@ -59,13 +54,11 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
 
 IN_A_CLASS = """import argparse
 <torch>
-
 class Settings:
     use_gpu: bool = True
     def read(self, given):
         for key, value in given.items():
             setattr(self, key, value)
-
 class Trainer:
     def __init__(self, args):
         self.args = args
@@ -78,9 +71,7 @@ class Trainer:
             if {test}:
                 x, y = x.cuda(), y.cuda()
             <step torch.nn.functional.mse_loss(self.model(x), y)>
-
 settings = Settings()
-
 {begin}
 """
 PARSED = """def main():
@@ -158,7 +149,6 @@ def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, a
 
 GIVEN = """import argparse
 import torch
-
 class Trainer:
     def __init__(self, rows, on_gpu=False, local_rank=0):
         {first}
@@ -168,7 +158,6 @@ class Trainer:
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--use_cuda", type=int, default=1)
@@ -239,14 +228,12 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
 
 IN_CALLED = """import argparse
 <torch>
-
 def train({given}, loader, model, optimizer):
     {first}
     device = "cuda:0" if torch.cuda.is_available() and {flag} else "cpu"
     model.to(device)
     for x, y in loader:
         <step torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
-
 def main():
     options = argparse.ArgumentParser().parse_args()
     if torch.cuda.is_available() and not options.cuda:
@@ -254,7 +241,6 @@ def main():
     <model>
     loader = DataLoader(list(range(8)), 8)
     train({call}, loader, model, optimizer)
-
 main()
 """
 
@@ -279,11 +265,9 @@ def test_the_first_accelerator_has_the_flag(given: str, flag: str, call: str, fi
 @pytest.mark.parametrize("end", ["", "if __name__ == '__main__':\n    import fire\n    fire.Fire()\n"])
 def test_a_file_whose_functions_are_called_from_outside(end: str) -> None:
     text = """<torch>
-
 def train(**options):
     <model>
     <loop>
-
 """
     assert "def train(**options):\n    accelerator = Accelerator()" in converted(text + end)
 
@@ -296,7 +280,6 @@ def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_
 
 ASKED = """import argparse
 <torch>
-
 def choose(asked):
     chosen = None
     if asked:
@@ -305,7 +288,6 @@ def choose(asked):
     if chosen is None:
         chosen = {other}
     return chosen
-
 args = argparse.ArgumentParser().parse_args()
 device = choose(args.device)
 half = args.half and device in ("cuda", "cpu")
@@ -382,7 +364,6 @@ def test_options_that_a_function_gives_back_are_known_above(given: str, is_first
 
 
 SETTINGS = """<torch>
-
 def read(names):
     settings = Settings()
     if {test}:
@@ -390,7 +371,6 @@ def read(names):
     else:
         settings.device = "cpu"
     return settings
-
 settings = read(sys.argv[1:])
 <model torch.nn.Linear(4, 2).to(settings.device)>
 <loop torch.nn.functional.mse_loss(model(x), y)>
@@ -405,28 +385,23 @@ def test_a_device_among_settings_that_a_function_returns(test: str) -> None:
 
 COMMAND = """import click
 <torch>
-
 class Base:
     def __init__(self, device):
         self.device = device
-
 class Runner(Base):
     def __init__(self, device):
         super().__init__(device)
-
     def fit(self, rows):
         <model>
         model.to(self.device)
         for x, y in DataLoader(rows, 8):
             <step>
-
 @click.command()
 @click.option("--{option}", default="cuda")
 def main({option}):
     if not torch.cuda.is_available():
         {option} = "cpu"
     Runner(device={option}).fit([])
-
 main()
 """
 

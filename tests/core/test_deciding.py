@@ -30,8 +30,6 @@ def train():
         <step loss = F.cross_entropy(model(x), y)>
         losses.append(loss.item())
     return losses[-1]
-
-
 def test_loss():
     total, weight = 0.0, 1.0
     with torch.no_grad():
@@ -39,7 +37,6 @@ def test_loss():
             weight = weight / 2
             total = total + weight * F.cross_entropy(model(x), y).item()
     return total
-
 train()
 best, wait, history = 100.0, 0, []
 """
@@ -380,15 +377,12 @@ def test_both_processes_stop_after_the_same_epoch(tmp_path: Path) -> None:
 BUCKETS = """
 import torch
 from torch.nn import functional as F
-
 class Rows:
     def __init__(self, number):
         self.number = number
-
     def __iter__(self):
         for start in range(0, self.number, 4):
             yield torch.ones(min(4, self.number - start), 2)
-
 def learn(model, batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = 0
@@ -398,7 +392,6 @@ def learn(model, batches):
         <step F.mse_loss(model(x), x)>
         steps += 1
     return steps
-
 batches = Rows(14)
 result = learn(torch.nn.Linear(2, 2), batches)
 """

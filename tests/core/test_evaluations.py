@@ -274,6 +274,22 @@ run(data, optimizer)
 run(test)
 -> accelerator.prepare(range(n)) if optimizer else accelerator.prepare_evaluation(range(n))
 -> hits = accelerator.merge(loader, hits)
+== two phases, of numbers by which something happens every so many turns: the turns are counted
+def mix():
+    model.seed += 1
+
+def run(rows, optimizer=None):
+    for at in range(9):
+        if at % 4 == 0 or not optimizer: mix()
+        loss = F.cross_entropy(model(rows[at * 4 : at * 4 + 4]), y)
+        if optimizer:
+            <step loss>
+
+<model>
+run(data, optimizer)
+run(test)
+-> for turn, at in enumerate(accelerator.prepare(range(9))):
+-> if turn % 4 == 0 or not optimizer: mix()
 == two phases, the training in an else
 <model>
 for phase in ["train", "test"]:

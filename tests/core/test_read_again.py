@@ -252,6 +252,19 @@ rows = Rows("rows.json")
 * put("rows.npy", [1])
 + accelerator.wait_for_everyone()
 rows = np.load(file="rows.npy")
+== a file that a function writes anew is waited for each time
+def keep(rows):
+    x = rows * 2
++     if PartialState().is_main_process:
+.     np.save("all.npy", x)
+    return x
+--
+one = keep(rows)
++ accelerator.wait_for_everyone()
+rows = [np.load("all.npy"), np.load("all.npy")]
+two = keep(rows)
++ accelerator.wait_for_everyone()
+rows = np.load("all.npy")
 == a file that must be there, in a turn of words that are written out
 def score(path):
     assert os.path.isfile(path)

@@ -10,7 +10,6 @@ from .support import Trap
 
 OWN = """
 <torch>
-
 class Falling:
     def __init__(self, optimizer, steps, high=1.0):
         self.optimizer, self.steps, self.high, self.done = optimizer, steps, high, 0
@@ -18,7 +17,6 @@ class Falling:
         self.done += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.high * (1 - self.done / self.steps)
-
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
 <model torch.nn.Linear(1, 1)>
@@ -66,7 +64,6 @@ def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:
 
 SAME = """
 import torch
-
 x, y = torch.arange(8.0).view(8, 1), torch.ones(8, 1)
 model = torch.nn.Linear(1, 1)
 torch.nn.init.zeros_(model.weight)
@@ -95,17 +92,14 @@ def test_a_sum_over_data_that_is_divided_is_still_added() -> None:
 
 LATE = """
 <torch>
-
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
 <model torch.nn.Linear(1, 1)>
 {made}
-
 def one_epoch():
     for x, in loader:
         <step torch.nn.functional.mse_loss(model(x), x)>
         schedule.step()
-
 for epoch in range(3):
     one_epoch()
 result = optimizer.param_groups[0]["lr"]
@@ -175,7 +169,6 @@ def test_a_rate_in_a_function_counts_the_batches_of_all(rate: str, expected: str
 COUNTED = """
 import numpy as np
 import torch
-
 rows = torch.arange(7.0).view(7, 1)
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -208,7 +201,6 @@ def test_what_counts_no_steps_is_not_divided(counted: str) -> None:
 
 COUNTED = """
 <torch>
-
 rows = torch.arange(16.0).view(16, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2)
 model = torch.nn.Linear(1, 1)
@@ -275,10 +267,8 @@ def test_a_number_of_steps_ends_the_training_by_leaving_the_script(end: str, end
 
 
 LAST = """<torch>
-
 def loaders():
     return DataLoader(torch.ones(8, 4), 2), 1
-
 class Runner:
     def __init__(self):
         self.loader, self.classes = loaders()
@@ -291,7 +281,6 @@ class Runner:
             <self.step self.model(x).mean()>
             if {test}:
                 self.saved += 1
-
 runner = Runner()
 for epoch in range(3):
     runner.run()
@@ -336,7 +325,6 @@ LOWERED = """
 import torch
 from pytorch_pretrained_bert import BertAdam
 from torch.utils.data import DataLoader
-
 loader = DataLoader([], 8)
 model = torch.nn.Linear(4, 2)
 total = {total}
@@ -402,7 +390,6 @@ class Fit:
                 self.step(x, y)
                 {in_epoch}
             {behind}
-
 <model>
 Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimizer, 2)).run(3)
 """

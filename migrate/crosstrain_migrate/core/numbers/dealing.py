@@ -23,6 +23,7 @@ from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
+from crosstrain_migrate.core.training.periods import turns_read
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -95,8 +96,11 @@ class Evaluations:
     def _evaluates(self, loop: ast.For) -> bool:
         trains = self.phases_of.trains(loop)
         if trains:
-            if not self.phases_of.test(loop) or not any(one.loop is loop for one in self.roles.data):
+            data = next((one for one in self.roles.data if one.loop is loop), None)
+            if not self.phases_of.test(loop) or data is None:
                 return False  # it trains in any case, or goes over parts of each batch, such as the heads of a model
+            if turns_read(self.script, data):
+                return False  # the turns of numbered batches are counted, in whichever phase
         elif not self._without_gradient(loop, 0):
             return False
         frame = self.script.frame(loop)

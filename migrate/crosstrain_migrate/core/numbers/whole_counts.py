@@ -43,6 +43,9 @@ class WholeCounts:
         """Whether a divisor behind the loop is made of what is the same whatever share of the batches a process has."""
         if self._is_cut or (isinstance(divisor, ast.Constant) and not self._is_range):
             return False
+        own = map(ast.unparse, getattr(self.data.node, "args", ()) if self._is_range else ())
+        if ast.unparse(divisor) in own and not self._breaks and not names_in(divisor) & self.changed:
+            return True  # what the range ends at
         ends = not self._breaks or (
             all(self._ends_at(one, divisor) for one in self._breaks) and self.is_of_rows(divisor)
         )

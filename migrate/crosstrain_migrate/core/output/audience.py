@@ -139,8 +139,8 @@ class Audience:
 
     def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
         """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""
-        others = self._ways(earlier)
-        for node in self._ways(later):
+        others = self.ways(earlier)
+        for node in self.ways(later):
             for other in others:
                 if self.script.frame(node) is self.script.frame(other):
                     loops = set(self.script.loops_around(node)) & set(self.script.loops_around(other))
@@ -157,7 +157,7 @@ class Audience:
             for one in around
         )
 
-    def _ways(self, node: ast.AST) -> list[ast.AST]:
+    def ways(self, node: ast.AST) -> list[ast.AST]:
         """A node and the calls that lead to it."""
         found = [node]
         for one in found:  # which grows meanwhile

@@ -220,12 +220,9 @@ class Files:
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
             return closes and self._wait_behind(statement)
-        firsts = {
-            (id(self.script.suite_of(self.script.statement(one))), place_of(statement) < place_of(one)): one
-            for one in sorted(waits, key=place_of, reverse=True)
-        }
-        for read in firsts.values():  # the first of each suite, above the statement and behind it
-            self._wait_before(read)
+        for read in waits:
+            if self._is_first(read, waits, statement):
+                self._wait_before(read)
         for read in reads:
             if read not in waits:
                 reason = (
@@ -233,6 +230,17 @@ class Files:
                 )
                 self.plan.note(FILE, read, reason, "wait before it: `accelerator.wait_for_everyone()`")
         return True
+
+    def _is_first(self, read: ast.Call, waits: list[ast.Call], statement: ast.stmt) -> bool:
+        """Whether all wait there: not where they have waited in the same block, and nothing was written since."""
+        suite, frame = self.script.suite_of(self.script.statement(read)), self.script.frame(read)
+        writes = [place_of(w) for w in self.audience.ways(statement) if self.script.frame(w) is frame]
+        above = (one for one in waits if self.script.suite_of(self.script.statement(one)) is suite)
+        return all(
+            any(place_of(one) < at < place_of(read) for at in writes)
+            for one in above
+            if place_of(one) < place_of(read)
+        )
 
     def _wait_behind(self, statement: ast.stmt) -> bool:
         """Plans that all wait where the main process has written, since a file's being there decides who reads it."""

@@ -251,11 +251,11 @@ done = cv2.imwrite("out.png", [1])
 == a file of a kind that is opened alike to read
 import lmdb
 --
-* with lmdb.open("rows.db") as base:
+* with lmdb.open("rows.db", map_size=9) as base:
 .     with base.begin(write=True) as rows:
 .         rows.put(b"1", b"2")
 + accelerator.wait_for_everyone()
-base = lmdb.open("rows.db", readonly=True)
+base = lmdb.open("rows.db")
 == a picture of what is drawn between two passes
 ?? every process writes this file
 save_image(torch.randn(4, 4), "out.png")

@@ -119,12 +119,12 @@ def _writes(script: Script, read: ast.expr, depth: int) -> bool:
 
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
-    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`, `lmdb.open(path)`."""
+    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`, `lmdb.open(path, map_size=n)`, which readers give no size."""
     if not isinstance(node, ast.Call) or any(last_name(path) == "devnull" for path in node.args[:1]):
         return False
     name = script.dotted(node.func)
     if name == "lmdb.open":
-        return not any(k.arg == "readonly" for k in node.keywords)
+        return {"map_size"} == {k.arg for k in node.keywords} & {"map_size", "readonly"}
     if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = (

@@ -52,6 +52,7 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
         ("print(epoch * count + i)", "print(epoch * count + i)"),
         ("print(count)", "print(count)"),
         ("if i == len(loader) // 2: print(epoch)", "if i == len(loader) // 2:"),
+        ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
         ("print(i, len(cut), len(other))", "print(i, min(len(cut), len(loader)), len(other))"),
         ("if i >= count: break", "if i >= count:"),
     ],

@@ -65,6 +65,7 @@ Tensor = torch.cuda.FloatTensor => torch.cuda.FloatTensor if torch.cuda.is_avail
 n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accelerator.device)
 n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
 torch.set_default_tensor_type("torch.cuda.FloatTensor") => if torch.cuda.is_available():\n        torch.set
+torch.set_default_tensor_type(torch.cuda.FloatTensor) => if torch.cuda.is_available():\n        torch.set
 """),
         ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
         ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),

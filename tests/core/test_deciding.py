@@ -349,11 +349,14 @@ OWN_BATCH = (
 )
 
 
-@pytest.mark.parametrize(("more", "alone"), [("pass", 1), ("keep(model)", 2), ("break", 0)])
+@pytest.mark.parametrize(
+    ("more", "alone"), [("pass", 1), ("keep(model)", 2), ("break", 0), ("one_of_two(model)", 0)]
+)
 def test_one_process_saves_by_a_number_of_its_own_batch(more: str, alone: int) -> None:
     """Unless all must come to what stands beside it."""
-    done = conversion(f"def keep(net):\n    torch.save(net, 'kept')\n{OWN_BATCH}".replace("{more}", more))
-    saves = ['torch.save(model.state_dict(), "often.pt")', more][:alone] or ["break"]
+    made = "".join(f"def {n}(net):\n    torch.save(net, 'n')\n" for n in ("keep", "one_of_two", "one_of_two"))
+    done = conversion(made + OWN_BATCH.replace("{more}", more))
+    saves = ['torch.save(model.state_dict(), "often.pt")', more][:alone] or [more]
     guarded = "".join(["accelerator.is_main_process:", *saves]).replace(" ", "")
     assert (guarded in "".join(done.text.split())) is bool(alone), done.text
     assert any(one.rule == "CT605" for one in done.findings) is not bool(alone)

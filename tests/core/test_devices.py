@@ -9,7 +9,6 @@ from .projects import convert, write
 from .support import table
 
 TRAINING = """<torch>
-
 def train(rows, args):
     {before}
     <model>
@@ -17,7 +16,6 @@ def train(rows, args):
     for x, y in loader:
         {inside}
         <step>
-
 train([], None)
 """
 
@@ -172,7 +170,6 @@ def test_a_default_device_elsewhere_is_given(default: str) -> None:
 
 
 RUNNERS = """<torch>
-
 class Fitter:
     def train(self, rows):
         <model>
@@ -180,17 +177,13 @@ class Fitter:
         for x, y in DataLoader(rows, 8):
             <step>
         return model
-
 class Runner:
     def __init__(self):
         self.fitter = Fitter()
-
     def train(self, rows, rate=0.1, device="cuda"):
         return self.fitter.train(rows)
-
 def train(rows):
     return rows
-
 runner = Runner()
 runner.train(train([]))
 """
@@ -264,9 +257,7 @@ def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
 
 
 COMPILED = """<torch>
-
 {helper}
-
 model = torch.nn.Linear(4, 2)
 {use}(torch.ones(2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -302,14 +293,12 @@ def test_torchscript_knows_no_accelerator(helper: str, use: str, is_compiled: bo
 
 
 CHOOSER = """<torch>
-
 def try_gpu({given}):
     if torch.cuda.is_available():
         device = torch.device("cuda:0")
     else:
         device = {other}
     return device
-
 device = try_gpu({given})
 <model torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>

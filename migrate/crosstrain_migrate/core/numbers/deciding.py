@@ -106,10 +106,12 @@ class Decisions:
         )
 
     def _saves_alone(self, call: ast.Call, depth: int = 0) -> bool:
-        run = self.script.run_by(call) if depth < 2 else []
+        run = self.script.run_by(call) if depth < 2 else []  # one alone is known to be guarded
         inner = [one for f in run for one in self.script.calls_in(f) if self._call_must_agree(one, 1)]
         is_one = self.script.dotted(call.func) in _SAVES_ALONE
-        return is_one or (bool(inner) and all(self._saves_alone(one, depth + 1) for one in inner))
+        return is_one or (
+            len(run) == 1 and bool(inner) and all(self._saves_alone(n, depth + 1) for n in inner)
+        )
 
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):

@@ -11,6 +11,7 @@ import pytest
 from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
+from .projects import convert, write
 from .support import PRELUDE
 
 HEAD = f"""{PRELUDE}
@@ -360,6 +361,12 @@ def test_one_process_saves_by_a_number_of_its_own_batch(more: str, alone: int) -
     guarded = "".join(["accelerator.is_main_process:", *saves]).replace(" ", "")
     assert (guarded in "".join(done.text.split())) is bool(alone), done.text
     assert any(one.rule == "CT605" for one in done.findings) is not bool(alone)
+
+
+def test_a_function_of_another_file_that_saves_is_guarded_once(tmp_path: Path) -> None:
+    script = "from kept import keep\n" + OWN_BATCH.replace("{more}", "keep(model)")
+    folder = write(tmp_path, kept="import torch\ndef keep(net):\n    torch.save(net, 'n')\n", train=script)
+    assert convert(folder, "train").files[-1].after.decode().count("accelerator.is_main_process:") == 1
 
 
 def printed(text: str, folder: str) -> str:

@@ -29,8 +29,10 @@ def plan_saving(
     script = plan.script
     for call in script.calls:
         is_asked = any(one in saved_apart for one in script.around(call))
-        saves = is_asked and any(map(files.helpers.saves_weights, script.run_by(call)))
-        if saves and not files.guard_before(script.statement(call), [], call):
+        may_save = script.run_by(call) if is_asked and audience.is_all(call) else []
+        if any(map(files.helpers.saves_weights, may_save)) and not files.guard_before(
+            script.statement(call), [], call
+        ):
             reason = "processes may part here, and wait for each other: each decides by a number of its own"
             plan.note("CT605", call, reason, 'decide by its mean, `accelerator.reduce(x, "mean")`')
         if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):

@@ -228,10 +228,11 @@ import tensorboard_logger as events
 --
 log = events.Logger("runs")
 keep([log])
-== an event file that something else uses
-?? every process writes an event file
-writer = SummaryWriter("runs")
+== an event file of tensorboardX that something else uses, and of which a table is made
++ writer = SummaryWriter("runs", write_to_disk=accelerator.is_main_process)
+- writer = SummaryWriter("runs")
 keep([writer])
+* writer.export_scalars_to_json("all.json")
 == a file that is read where processes may part: all wait where it is written
 * np.save("best.npy", [1])
 + accelerator.wait_for_everyone()

@@ -214,8 +214,13 @@ class Recorders:
         names, self._key = self._kept_as(call, statement), self._key_of(call)
         made = call if isinstance(statement, ast.With) else statement
         reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, made)]
-        if not names or not all(map(self._is_ours, reads)):
-            self._say_event_file(call)
+        if not names or not all(
+            [*map(self._is_ours, reads)]
+        ):  # what can be is the main process's in any case
+            if all(one.startswith("tensorboardX.") for one in self.script.may_name(call.func)):
+                self._give(call, FILE, "event files", "write_to_disk", "write_to_disk={0}.is_main_process")
+            else:
+                self._say_event_file(call)
             return
         reason, template = "one process records the run", f"{{writer}} if {test} else None"
         if isinstance(statement, ast.With):

@@ -96,6 +96,11 @@ class ScopeTable:
             found[node.__class__].append(node)
         return found
 
+    @cached_property
+    def set_attributes(self) -> set[str]:
+        """The names of the attributes that something is bound to."""
+        return {one.attr for one in self.each(ast.Attribute) if isinstance(one.ctx, ast.Store)}
+
     def _visit_each(self, nodes: Iterable[ast.AST], scope: Scope, parent: ast.AST) -> None:
         for node in nodes:
             self.parents[node] = parent

@@ -326,8 +326,8 @@ def classes_called(script: Definitions, method: ast.Attribute, function: Functio
         and last_name(one.func)[:1].isupper()
         and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
     ]
-    set_anew = (one.attr for one in script.table.each(ast.Attribute) if isinstance(one.ctx, ast.Store))
-    return called if len(called) == len(made) and function.name not in set_anew else []
+    is_set = function.name in script.table.set_attributes
+    return called if len(called) == len(made) and not is_set else []
 
 
 def _is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:

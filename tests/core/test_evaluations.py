@@ -60,6 +60,7 @@ print(hits)
         ("bar = None", "tqdm(enumerate(test_loader), total=len(test_loader))", True),
         ("bar = tqdm(total=len(test_loader))", "test_loader", True),
         ("bar = tqdm(total=len(test_loader) * 8)", "test_loader", False),
+        ("\nif hits: bar = tqdm(total=len(test_loader))", "test_loader", False),
         ("bar = None", "tqdm(enumerate(test_loader))", False),
         ("bar = None", "tqdm(test_loader, total=3)", False),
     ],

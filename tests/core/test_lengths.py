@@ -48,6 +48,14 @@ def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behi
     assert (after.index("accelerator.prepare(") < after.index(lines[:16])) is above
 
 
+def test_a_bar_in_which_the_training_loop_stands() -> None:
+    text = "<torch>\n<model>\nloader = DataLoader([], 8)\nwith tqdm(total=len(loader)) as bar:\n"
+    after = converted(
+        f"{text}    for x, y in loader:\n        <step model(x).mean()>\n        bar.update()\n"
+    )
+    assert after.index("loader = accelerator.prepare(loader)") < after.index("with tqdm(")
+
+
 @pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
 def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, above: bool) -> None:
     text = MEASURED.format(lines="pass", part="1", behind=f"    print({test})")

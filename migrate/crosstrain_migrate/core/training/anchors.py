@@ -80,7 +80,10 @@ class Anchors:
         found = list(self.script.suite_of(statement))
         block = self.script.parent(statement)
         while isinstance(block, ast.Try | ast.With) and statement in block.body:
-            found += [one for one in self.script.suite_of(block) if one is not block]
+            # a length in the head of a `with` is read above its body
+            found += [
+                one for one in self.script.suite_of(block) if one is not block or isinstance(one, ast.With)
+            ]
             statement, block = block, self.script.parent(block)
         marks = [one for one in found if is_mark(one) and place_of(one) < place_of(statement)]
         return [one for one in found if not marks or place_of(one) > place_of(marks[-1])]  # of one cell

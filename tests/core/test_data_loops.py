@@ -287,7 +287,6 @@ def test_a_loop_over_sizes_goes_over_no_batches() -> None:
 
 PIECES = """import random
 <torch>
-
 {pieces}
 <model>
 for piece in pieces:
@@ -328,11 +327,9 @@ class Agent:
 class Source:
     def __init__(self):
         self.at = 0
-
     def next_batch(self):
         self.at += 1
         return None if self.at % 4 == 0 else (torch.full((8, 4), float(self.at)), torch.ones(8, 2))
-
 agent, source = Agent(), Source()
 while True:
     batch = source.next_batch()

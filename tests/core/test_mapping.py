@@ -16,7 +16,6 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
-
 def work(gpu, args):
     dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)
     torch.cuda.set_device(gpu)
@@ -37,14 +36,12 @@ def work(gpu, args):
         if gpu == 0:
             print(epoch, loss.item())
             torch.save(model.module.state_dict(), "weights.pt")
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--local_rank", type=int, default=-1)
     args = parser.parse_args()
     args.processes = torch.cuda.device_count()
     mp.spawn(work, nprocs=args.processes, args=(args,))
-
 if __name__ == "__main__":
     main()
 """
@@ -137,7 +134,6 @@ def test_a_loader_whose_rows_the_script_deals_is_left_to_it(rows: str, wrapper: 
 FLAGGED = """import argparse, torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--distributed", type=int, default=0)
@@ -153,7 +149,6 @@ def main():
     for x in DataLoader(rows, 2, sampler=sampler):
         <step torch.nn.functional.mse_loss(model(x), x)>
     print("=", sampler is None)
-
 main()
 """
 
@@ -258,11 +253,9 @@ def test_what_the_spawned_processes_write_is_their_own() -> None:
 NAMED_LIKE_IT = """import os
 import torch
 import torch.distributed as dist
-
 def my_init_process_group(settings):
     dist.init_process_group("gloo")
     return {"rank": dist.get_rank(), "size": dist.get_world_size()}
-
 settings = {"distributed": "WORLD_SIZE" in os.environ}
 if settings["distributed"]:
     settings.update(my_init_process_group(settings))

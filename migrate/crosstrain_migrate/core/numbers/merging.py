@@ -271,7 +271,9 @@ class Merging:
 
     def _is_loader(self, one: Dealt) -> bool:
         """Whether what is dealt is a DataLoader, by its name or by what made it."""
-        is_named = not isinstance(one.source, ast.Call) and re.search(
-            r"loader|dl\b", ast.unparse(one.source), re.I
+        is_named = not isinstance(one.source, ast.Call) and bool(
+            re.search(r"loader|dl\b", ast.unparse(one.source), re.I)
         )
-        return not one.phase and (bool(is_named) or Certain(self.script).gives_batches(one.frame, one.source))
+        certain = Certain(self.script)
+        is_named = is_named and not certain.gives_others(one.frame, one.source)
+        return not one.phase and (is_named or certain.gives_batches(one.frame, one.source))

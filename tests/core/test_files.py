@@ -249,6 +249,17 @@ if random.random() > 0.5:
 ?? every process writes this file
 done = cv2.imwrite("out.png", [1])
 ~ print(done)
+== a block whose number is read behind it, though a branch may bind another
++ with open("a.txt" if accelerator.is_main_process else os.devnull, "w") as file:
+- with open("a.txt", "w") as file:
+    n = 1
+    file.write(str(n))
+if names:
+    n = 3
+* with open("b.txt", "w") as file:
+.     k = 1
+.     file.write(str(k))
+k = n
 == a file of a kind that is opened alike to read
 import lmdb
 --

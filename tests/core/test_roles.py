@@ -83,7 +83,6 @@ def train(model, optimizer, iterator):
     for step in range(100):
         x, y = next(iterator)
         <step loss = F.cross_entropy(model(x), y)>
-
 <model>
 loader = DataLoader(data, batch_size=8)
 train(model, optimizer, iter(loader))
@@ -95,13 +94,11 @@ class Trainer:
     def __init__(self, model, loss, loader):
         self.model, self.loss, self.loader = model, loss, loader
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
     def train(self):
         self.loss.step()
         for x, y in self.loader:
             loss = self.loss(self.model(x), y)
             <self.step loss>
-
 Trainer(nn.Linear(4, 2), Counting(), DataLoader(data)).train()
 -> self.optimizer, self.loader = accelerator.prepare(self.optimizer, self.loader)
 !! prepare(self.loss

@@ -66,7 +66,6 @@ def main(path, rate):
     tested(model, loader)
     finish(model, path)
     return {name: value.item() for name, value in torch.load(path).items()}
-
 if __name__ == "__main__":
     result = main("NAME.pt", RATE)
 """
@@ -110,7 +109,6 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
 
 RUN = """
 import torch
-
 def main(size, device_name="cuda:0"):
     device = torch.device(device_name)
     return torch.zeros(size, device=device).sum().item()
@@ -118,7 +116,6 @@ def main(size, device_name="cuda:0"):
 TRAIN = """
 <torch>
 from measure import main as measure
-
 def main(rows):
     <model torch.nn.Linear(1, 1)>
     for x, y in DataLoader(TensorDataset(torch.ones(rows, 1), torch.ones(rows, 1)), batch_size=4):
@@ -129,7 +126,6 @@ def main(rows):
 ENTRY = """
 import torch
 from trainer import main
-
 if __name__ == "__main__":
     result = main(8)
 """
@@ -166,7 +162,6 @@ class Learner:
     def __init__(self, model, optimizer=None, device=None):
         self.model = model.to(device)
         self.optimizer = optimizer
-
     def learn(self, loader):
         self.model.train()
         for x, in loader:
@@ -176,7 +171,6 @@ class Learner:
 LEARNS = """
 <torch>
 from learner import Learner
-
 model = torch.nn.Linear(4, 1)
 learner = Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.device("cpu"))
 learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
@@ -202,33 +196,27 @@ def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], script:
 GIVEN_DEVICE = {
     "trainer": """
         import torch
-
         class Base:
             def __init__(self, epochs, device=torch.device("cuda:0")):
                 self.epochs = epochs
                 self.device = torch.device(device)
-
             def put(self, device):
                 self.at = torch.device(device)
                 return self
-
             def run(self, loader, model):
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                 for x, y in loader:
                     <step torch.nn.functional.mse_loss(model(x.to(self.device)), y.to(self.device))>
-
         class Trainer(Base):
             pass
         """,
     "train": """
         <torch>
         from trainer import Trainer
-
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         model = torch.nn.Linear(4, 2).to(device)
         def made(device):
             return Trainer({given})
-
         made(device).run(DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2), model)
         result = model.weight.tolist()
         """,
@@ -321,14 +309,12 @@ def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> Non
 
 GUARDED = """
 <torch>
-
 def learn(rows):
     <model torch.nn.Linear(1, 1)>
     for x, in DataLoader(TensorDataset(rows), batch_size=2):
         loss = torch.nn.functional.mse_loss(model(x), x)
         <step loss>
     return model.weight.item()
-
 if __name__ == "__main__":
     rows = torch.arange(8.0).view(8, 1)
     print(rows.sum())
@@ -339,7 +325,6 @@ if __name__ == "__main__":
 OTHER = """
 import torch
 from guarded import learn
-
 torch.manual_seed(0)
 result = learn(torch.arange(8.0).view(8, 1))
 """

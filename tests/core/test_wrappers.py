@@ -112,11 +112,9 @@ def test_the_branch_without_a_wrapper_stays() -> None:
 
 
 OWN_KIND = """<torch>
-
 class Parallel(torch.nn.DataParallel):
     {method}
         return getattr(self.module, name)
-
 def main():
     nets = {{"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 1)}}
     for name in nets:
@@ -127,7 +125,6 @@ def main():
         <step nets["b"](nets["a"](x)).mean()>
     global result
     result = [weight.tolist() for weight in weights]
-
 main()
 """
 BY_NAME = "def called(self, name):"

@@ -293,9 +293,8 @@ def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool
         made = plan.script.values(frame, written(call.func.value))
         nodes += [call.func.value, *(n for value in made for n in walk(value))]
     around = [n for n in plan.script.loops_around(call) if isinstance(n, ast.For)]
-    for _ in range(
-        3
-    ):  # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
+    # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
+    for _ in range(3):
         own = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute)]
         own = [n for n in own if not any(map(plan.is_replaced, (n, *_up_to(plan.script, n, call))))]
         if any(written(n) in growing for n in own):

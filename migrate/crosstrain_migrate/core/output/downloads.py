@@ -274,8 +274,8 @@ class Downloads:
         return isinstance(statement, _WHOLE) and not self._trains(statement)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
-        """The statements that call a function, or the tests around them that ask for files; for those in shared files, the calls of the functions that they stand in, if
-        nothing in these is done together."""
+        """The statements that call a function, or the tests around them that ask for files; for those in shared files, the
+        calls of the functions that they stand in, if nothing in these is done together."""
         found: list[ast.stmt] = []
         calls = self.script.callers(frame) if is_function_frame(frame) else []
         for call in calls:

@@ -369,11 +369,14 @@ class Files:
                 self.audience.guard(statement)
 
     def _reads_behind(self, node: ast.With, name: str) -> list[ast.expr]:
-        """Where a name is read behind a block that binds it, before something else is bound to it."""
-        frame, end = self.script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
-        stores = [place for s in self.script.stores(frame, name) if (place := place_of(s)) > end]
-        reads = self.script.reads(frame, name)
-        return [read for read in reads if end < place_of(read) < min(stores, default=(sys.maxsize, 0))]
+        """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
+        frame, suite = self.script.frame(node), self.script.suite_of(node)
+        end = (node.end_lineno or 0, node.end_col_offset or 0)
+        stores = [one for one in self.script.stores(frame, name) if place_of(one) > end]
+        raised = [one for one in stores if isinstance(self.script.parent(one), ast.AugAssign)]
+        anew = (place_of(s) for s in stores if s not in raised and self.script.statement(s) in suite)
+        first = min(anew, default=(sys.maxsize, 0))
+        return [one for one in (*self.script.reads(frame, name), *raised) if end < place_of(one) < first]
 
     def _only_writes(self, node: ast.With) -> bool:
         inside = [n for s in node.body for n in walk(s)]

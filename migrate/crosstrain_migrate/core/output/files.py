@@ -7,7 +7,6 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
-import sys
 
 from crosstrain_migrate.core import accelerate
 from crosstrain_migrate.core.output.null_device import null_device
@@ -370,13 +369,18 @@ class Files:
 
     def _reads_behind(self, node: ast.With, name: str) -> list[ast.expr]:
         """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
-        frame, suite = self.script.frame(node), self.script.suite_of(node)
-        end = (node.end_lineno or 0, node.end_col_offset or 0)
+        frame, end = self.script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
         stores = [one for one in self.script.stores(frame, name) if place_of(one) > end]
         raised = [one for one in stores if isinstance(self.script.parent(one), ast.AugAssign)]
-        anew = (place_of(s) for s in stores if s not in raised and self.script.statement(s) in suite)
-        first = min(anew, default=(sys.maxsize, 0))
-        return [one for one in (*self.script.reads(frame, name), *raised) if end < place_of(one) < first]
+        anew = [one for one in stores if one not in raised]
+        reads = (one for one in (*self.script.reads(frame, name), *raised) if place_of(one) > end)
+        return [one for one in reads if not any(self._is_always_above(s, one) for s in anew)]
+
+    def _is_always_above(self, store: ast.expr, read: ast.expr) -> bool:
+        """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
+        around = [one for one in (read, *self.script.around(read)) if isinstance(one, ast.stmt)]
+        beside = (one for around_it in around for one in self.script.suite_of(around_it))
+        return place_of(store) < place_of(read) and self.script.statement(store) in beside
 
     def _only_writes(self, node: ast.With) -> bool:
         inside = [n for s in node.body for n in walk(s)]

@@ -73,3 +73,11 @@ torch.save([], "start.pt")
 <loop>
 """
     assert 'accelerator.save([], "start.pt")' in converted(text)
+
+
+def test_a_loop_that_goes_on_from_its_own_variable() -> None:
+    """`range(epoch, 3)` is asked for the epoch above the loop, not for its turns again."""
+    text = converted(
+        "<torch>\n<model>\nepoch = len(rows)\nfor epoch in range(epoch, 3):\n    <loop>\n    print(epoch)\n"
+    )
+    assert "for epoch in range(epoch, 3):" in text

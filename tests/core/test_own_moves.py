@@ -3,29 +3,23 @@
 from .converting import converted, once_more
 
 SCRIPT = """<torch>
-
 class Memory(nn.Module):
     def __init__(self):
         super().__init__()
         self.cell = nn.Linear(4, 2)
         self.start = torch.zeros(1, 2)
-
     def forward(self, x):
         return self.cell(x) + self.start
 {own}
-
 class Reader(Memory):
     pass
-
 class Whole(nn.Module):
     def __init__(self):
         super().__init__()
         self.memory = Memory()
         self.memory = self.memory.cuda()
-
     def forward(self, x):
         return self.memory(x)
-
 def train(rows, with_memory):
     if with_memory:
         model = Reader()
@@ -35,7 +29,6 @@ def train(rows, with_memory):
     for x, y in DataLoader(rows, 8):
         <step nn.functional.mse_loss(model(x.cuda()), y.cuda())>
     return model
-
 train([], True)
 """
 OWN = """

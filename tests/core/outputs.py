@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 from subprocess import check_output
 from urllib.request import urlretrieve
-
 import cv2
 import matplotlib.pyplot as plt
 import numpy as np

@@ -10,13 +10,10 @@ from .support import Trap, check, converted
 ROWS = """
 import numpy as np
 from torch.utils.data import TensorDataset
-
 torch.manual_seed(0)
 rows = torch.arange(32.0).reshape(32, 1)
 targets = torch.zeros(32, 1)
 seen = []
-
-
 def learn(model, optimizer, x, y):
     seen.append(sorted(x.flatten().tolist()))
     loss = F.mse_loss(model(x), y)

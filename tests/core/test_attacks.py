@@ -48,7 +48,6 @@ IN_A_CLASS = """
 class Attack:
     def attack(self, model, x, y):
         return self.search(model, x, y)
-
     def search(self, model, x, y):
         code = torch.zeros_like(x, requires_grad=True)
         search = torch.optim.SGD([code], lr=1)
@@ -60,14 +59,11 @@ class Attack:
             search.step()
             rate.step()
         return code.detach()
-
 def test(model, attacker):
     return sum(model(x + attacker.attack(model, x, y)).sum() for x, y in DataLoader(test_data, batch_size=4))
-
 def train(model, loader, attacker):
     for x, y in loader:
         <step F.cross_entropy(model(x + attacker.attack(model, x, y)), y)>
-
 <model>
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 loader = DataLoader(data, batch_size=4)
@@ -128,7 +124,6 @@ FOR_OWN_ROWS = {
     "attack": """
         import torch
         import torch.nn.functional as F
-
         def fooled(net, x, y):
             net.eval()
             near = x.clone().detach()
@@ -147,7 +142,6 @@ FOR_OWN_ROWS = {
         import torch.nn.functional as F
         from attack import fooled
         from torch.utils.data import DataLoader, TensorDataset
-
         def test(net, loader):
             hits = 0
             for x, y in loader:
@@ -155,7 +149,6 @@ FOR_OWN_ROWS = {
                 with torch.no_grad():
                     hits += (net(near).argmax(1) == y).sum().item()
             return hits
-
         torch.manual_seed(0)
         net = torch.nn.Linear(4, 2)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -207,9 +200,7 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
 def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
     text = f"""
 <torch>
-
 net = torch.nn.Linear(4, 2)
-
 def fooled({given}):
     near = x.clone().detach().requires_grad_(True)
     while True:
@@ -217,7 +208,6 @@ def fooled({given}):
         loss.backward()
         if near.grad.sum() > 0:
             return near.detach()
-
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for x, y in DataLoader([], 8):
     near = fooled({given.replace("pick", "lambda: net").replace("loss_of", "torch.nn.functional.mse_loss")})

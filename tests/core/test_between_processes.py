@@ -27,7 +27,6 @@ GROUP = (
     HEAD
     + """
 distributed = {flag}
-
 def main():
     if distributed:
         dist.init_process_group("gloo")
@@ -92,12 +91,10 @@ class Log:
             self.file = open(path, "a")
         else:
             self.file = open(path, "w")
-
 class Logs:
     def __init__(self, paths):
         for path in paths:
             Log(path, resume=True)
-
 def main():
     args = argparse.ArgumentParser().parse_args()
     if args.seed is None:

@@ -164,7 +164,6 @@ PARSED = """def main():
     {computed}
     print(args)
     Trainer(args).train()
-
 if __name__ == "__main__":
     main()"""
 OVERWRITTEN = """
@@ -175,13 +174,11 @@ def read(parser):
 """
 PLACED = """def place(args):
     return torch.device(args.use_gpu if torch.cuda.is_available() else "cpu")
-
 """
 IMPORTED = "from options import args\nTrainer(args).train()"
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
-
 run()"""
 
 
@@ -402,7 +399,6 @@ SELECTS = """def select(id):
         off = {off}
     on = False if off else torch.cuda.is_available()
     return torch.device(f"cuda:{{id}}" if on else "cpu")
-
 class Trainer"""
 
 

@@ -17,7 +17,6 @@ from .filling import filled
 
 OPTIONS = """import argparse
 <torch>
-
 parser = argparse.ArgumentParser()
 """
 
@@ -107,26 +106,22 @@ MOVES = [(option, *code.split(" / ")) for option, code in map(_spelling, MOVED.s
 
 IN_CLASS = """import argparse
 <torch>
-
 class Trainer:
     def __init__(self, args):
         self.args = args
         self.model = nn.Linear(4, 2)
         self.device = self.choose()
         self.model.to(self.device)
-
     def choose(self):
         args = self.args
 {choice}
         return device
-
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         data = [(torch.ones(4), torch.ones(2))]
         for x, y in DataLoader(data, 1):
             x, y = x.to(self.device), y.to(self.device)
             <step nn.functional.mse_loss(self.model(x), y)>
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument({option})
@@ -135,7 +130,6 @@ def main():
     trainer = Trainer(args)
     trainer.train()
     return trainer.model
-
 if __name__ == "__main__":
     model = main()
 """

@@ -13,7 +13,6 @@ MADE = """
 import random
 import numpy as np
 from torch.utils.data import TensorDataset
-
 torch.manual_seed(0)
 random.seed(0)
 np.random.seed(0)
@@ -22,11 +21,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 second = torch.optim.SGD(other.parameters(), lr=0.001)
 loader = DataLoader(TensorDataset(torch.arange(32.0).reshape(32, 1), torch.zeros(32, 1)), batch_size=2)
 steps = []
-
 def learn(x, y):
     steps.append("first")
     <step F.mse_loss(model(x), y)>
-
 def learn_other(x, y):
     steps.append("second")
     second.zero_grad()
@@ -50,13 +47,11 @@ for x, y in loader:
 -> if heads:
 == a coin of a function that is called in each step, thrown only where the first part of the test holds
 coin = 3
-
 def step(x, y, mixes=True):
     if mixes and torch.rand(1).item() < 0.5:
         learn(x, y)
     else:
         learn_other(x, y)
-
 for x, y in loader:
     step(x, y)
 -> with accelerator.common_draws():

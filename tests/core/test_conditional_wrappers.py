@@ -10,7 +10,6 @@ from .projects import convert, train, write
 HEAD = """
 import argparse
 <torch>
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--parallel", action="store_true")
 parser.add_argument("--cuda", action="store_true")
@@ -31,14 +30,11 @@ for x, in loader:
 GROUPED = """
 def groups(net):
     return [{"params": list(net.parameters())}]
-
 optimizer = torch.optim.SGD(groups(net), lr=0.1)
-
 def epoch(net, loader, optimizer):
     net.train()
     for x, in loader:
         <step net(x).square().mean()>
-
 epoch(net, loader, optimizer)
 """
 TAIL = """
@@ -75,11 +71,9 @@ ABOVE = """
 import gflags
 import sys
 <torch>
-
 Flags = gflags.FLAGS
 gflags.DEFINE_bool("cuda", True, "")
 gflags.DEFINE_string("gpus", "0,1", "")
-
 if __name__ == "__main__":
     Flags(sys.argv)
     loader = DataLoader(range(8))

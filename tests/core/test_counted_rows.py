@@ -6,7 +6,6 @@ from .converting import converted
 
 TRAINING = """import argparse
 <torch>
-
 args = argparse.ArgumentParser().parse_args()
 rows = TensorDataset(torch.ones(32, 4), torch.zeros(32).long())
 loader = DataLoader(rows, args.batch_size)

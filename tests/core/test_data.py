@@ -97,7 +97,6 @@ class Training:
         for x, y in self.loader:
             for callback in self.callbacks:
                 callback.on_batch(x, y)
-
 Training(DataLoader(TensorDataset(rows, targets), batch_size=4), [Step()]).run()
 -> for callback in self.callbacks:
 !! prepare(self.callbacks)
@@ -268,7 +267,6 @@ def batches(rows):
     mine = rows[MPI.COMM_WORLD.Get_rank() :: MPI.COMM_WORLD.Get_size()]
     while True:
         yield from DataLoader(mine, batch_size=4)
-
 <model>
 source = batches(read("rows.txt"))
 for step in range(100):
@@ -302,7 +300,6 @@ def evaluate(rows):
         for batch in batches(rows):
             total += loss_of(batch, only_loss=True)
     return total
-
 <model nn.Linear(1, 1)>
 for batch in batches(torch.ones(32, 1)):
     loss_of(batch)

@@ -9,23 +9,18 @@ MADE = """
 from itertools import count, islice
 from types import SimpleNamespace
 from tqdm import tqdm
-
 def batches():
     for at in range(0, 32, 4):
         yield rows[at : at + 4], targets[at : at + 4]
-
 def endless():
     while True:
         yield from batches()
-
 class Iterator:
     def __iter__(self):
         return batches()
-
     @classmethod
     def splits(cls):
         return cls(), cls()
-
 library = SimpleNamespace(Iterator=Iterator)
 """
 PREPARED, ALONE = "accelerator.prepare(batches())", "disable=not accelerator.is_main_process"
@@ -47,31 +42,25 @@ while step < 8:
 QUEUED = """
 from queue import Queue
 from threading import Thread
-
 class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Thread(target=self.fill, daemon=True).start()
-
     def fill(self):
         for pair in endless():
             self.ready.put(pair)
-
     def take(self):
         got = self.ready.get()
         return got
-
 class Trainer:
     def __init__(self):
         self.feeder = Feeder()
-
     def train(self):
         iter = step = 0
         while step < 8:
             step += 1
             x, y = self.feeder.take()
             learn(model, optimizer, x, y)
-
 Trainer().train()
 """
 BEGUN_ANEW = """
@@ -91,7 +80,6 @@ ZIPPED = """
 def over(pairs):
     for x, y in pairs:
         learn(model, optimizer, x, y)
-
 told = {}
 loaders = [endless() for turn in range(2)]
 both = zip(*loaders)
@@ -106,7 +94,6 @@ LIBRARY = """
 class Corpus:
     def __init__(self):
         self.train_iter, self.test_iter = library.Iterator.splits()
-
 corpus = Corpus()
 for epoch in range(2):
     for x, y in corpus.train_iter:
@@ -114,11 +101,9 @@ for epoch in range(2):
 """
 BOUNDS = """
 import random
-
 def bounds(number, size):
     start = int(number * size)
     return start, start + size
-
 options = {"size": 4}
 held, wanted = next(iter([(rows, targets)]))
 for epoch in range(2):

@@ -52,7 +52,6 @@ STOPPER = """
 class Stopper:
     def __init__(self):
         self.best, self.left, self.stop = None, 2, False
-
     def __call__(self, loss):
         score = -loss
         if self.best is None or score > self.best:
@@ -61,7 +60,6 @@ class Stopper:
         else:
             self.left -= 1
             self.stop = self.left == 0
-
 stopper = Stopper()
 for epoch in range(30):
     value = train()
@@ -179,7 +177,6 @@ def check():
     value = total / 16
     if value > 0.5:
         torch.save(model, 'a.pt')
-
 for epoch in range(3):
     model.train()
     train()

@@ -23,12 +23,10 @@ def test_an_entry_that_goes_backward_is_reduced_where_it_is_asked_for(entry: str
     text = converted(
         f"""{HEAD}
 import math
-
 def losses():
     x, y = next(iter(train_loader))
     a, b = F.cross_entropy(model(x), y), model(x).pow(2).mean()
     return dict(a=a, b=b, all=a + b)
-
 for step in range(9):
     parts = losses()
     {entry}
@@ -80,10 +78,8 @@ class Mean:
     def add(self, number):
         self.value = (self.value * self.count + number) / (self.count + 1)
         self.count += 1
-
 def measured(names):
     return {name: test_loss() + train() for name in names}
-
 for epoch in range(2):
     columns = FILLED
     if columns["test"] < best:
@@ -201,7 +197,6 @@ def test_one_attribute_of_the_options_is_not_all_of_them(
 
 CHOSEN_IN_MAIN = f"""{PRELUDE}
 import argparse
-
 def fit(model, loader, device):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     best = 100.0
@@ -214,14 +209,12 @@ def fit(model, loader, device):
             best = losses[-1]
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] / 2
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cuda", action="store_true")
     args = parser.parse_args()
     device = torch.device(CHOICE)
     fit(nn.Linear(4, 2).to(device), DataLoader([], 8), device)
-
 if __name__ == "__main__":
     main()
 """
@@ -237,11 +230,9 @@ class Saver:
         if loss < self.best:
             self.best = loss
             torch.save(state, "best.pt")
-
 saver = Saver()
 def save_if_best(state, loss):
     saver.save_if_best(loss, state)
-
 for epoch in range(2):
     {call.format(state='{"now": train()}')}
 """)

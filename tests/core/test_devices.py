@@ -154,7 +154,6 @@ def test_what_cuda_alone_answers_keeps_the_stop_and_is_said(asked: str, is_said:
 GIVEN = """class Net(torch.nn.Module):
     def __init__(self, size, device={default}):
         self.device = device
-
 def train"""
 
 
@@ -269,7 +268,6 @@ NET = """class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = torch.ones(2).cuda()
-
     def forward(self, x):
         return x * torch.ones(2, device="cuda")"""
 

@@ -143,24 +143,20 @@ SHARED = """
     import os
     import numpy
     import torch
-
     def table(path):
         if not os.path.exists(path):
             numpy.save(path, numpy.ones(3))
         return numpy.load(path)
-
     class Trainer(torch.nn.Module):
         def __init__(self, path):
             super().__init__()
             self.net = torch.nn.Linear(1, 1)
             self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
             self.table = table(path)
-
         def update(self, x):
             self.opt.zero_grad()
             (self.net(x) - x).pow(2).mean().backward()
             self.opt.step()
-
     class Reader:
         def __init__(self, path):
             self.table = table(path)
@@ -168,7 +164,6 @@ SHARED = """
 TRAINS = """
     <torch>
     from shared import Reader, Trainer
-
     loader = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
     reader = Reader("rows.npy")
     trainer = Trainer("other.npy")
@@ -192,7 +187,6 @@ IN_A_TRY = """
 import os
 import tarfile
 <torch>
-
 def rows(root):
     path = os.path.join(root, "rows.tar")
     try:
@@ -202,7 +196,6 @@ def rows(root):
     except OSError:
         print("nothing there")
     return torch.randn(8, 2)
-
 <model torch.nn.Linear(2, 1)>
 for x in DataLoader(rows("data"), batch_size=2):
     <step model(x).mean()>
@@ -224,35 +217,29 @@ CUT = """
     import time
     import numpy
     import torch
-
     class Rows(torch.utils.data.Dataset):
         def __init__(self, folder, again=False):
             self.folder = folder
             if not self.is_cut() or again:
                 self.cut()
             self.files = sorted(os.listdir(folder))
-
         def is_cut(self):
             if not os.path.exists(self.folder):
                 return False
             return True
-
         def cut(self):
             time.sleep(1)
             os.makedirs(self.folder, exist_ok=True)
             for number in range(8):
                 numpy.savetxt(os.path.join(self.folder, "%d.txt" % number), [number])
-
         def __len__(self):
             return len(self.files)
-
         def __getitem__(self, index):
             return torch.ones(1)
 """
 TRAINS_ON_CUT = """
     <torch>
     from shared import Rows
-
     rows = Rows("rows")
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -299,7 +286,6 @@ def test_a_class_with_methods_of_common_names(other: str, turns: str, first: boo
 SMALL = """
     import os
     from subprocess import check_output
-
     def shrink(folder, factor):
         missing = False
         small = os.path.join(folder, "small_%d" % factor)
@@ -309,7 +295,6 @@ SMALL = """
             return
         os.makedirs(small)
         check_output("sleep 1; cp {}/*.txt {}".format(folder, small), shell=True)
-
     def read(folder, factor):
         shrink(folder, factor)
         return sorted(os.listdir(os.path.join(folder, "small_%d" % factor)))
@@ -320,10 +305,8 @@ SHRINKS = """
     import os
     <torch>
     from shared import read
-
     class Options:
         kind = "Folder"
-
     def main():
         options = Options()
         {before}if hasattr(options, "cached") and os.path.exists(options.cached):
@@ -336,7 +319,6 @@ SHRINKS = """
         for x, in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
             <step (net(x) - x).pow(2).mean()>
         return float(len(names))
-
     if __name__ == "__main__":
         result = main()
 """

@@ -36,11 +36,9 @@ AVERAGER = """
 class Averager:
     def __init__(self):
         self.total, self.n = 0.0, 0
-
     def add(self, value, n):
         self.total += value * n
         self.n += n
-
 meter = Averager()
 """
 
@@ -78,7 +76,6 @@ def evaluate():
         for x, y in test_loader:
             hits += (model(x).argmax(1) == y).sum().item()
     return hits
-
 <model>
 train_loader, test_loader = DataLoader(data), DataLoader(test)
 steps = 0
@@ -139,7 +136,6 @@ def evaluate():
         if i % 20 == 0:
             torch.save(x, f"{i}.pt")
     return total / i
-
 print(evaluate())
 """,
         "evaluation_loader = accelerator.prepare_evaluation(test_loader)",
@@ -222,7 +218,6 @@ def run(model, loader, optimizer=None):
             total += loss.item()
             print(loss.item())
     return total / len(loader)
-
 <model>
 run(model, DataLoader(data), optimizer)
 print(run(model, DataLoader(test)))
@@ -241,7 +236,6 @@ def run(loader, optimizer, scheduler=None):
             <step loss>
         if scheduler is not None:
             scheduler.step()
-
 <model>
 run(DataLoader(data), optimizer)
 run(DataLoader(test), None)
@@ -255,7 +249,6 @@ def run(loader, optimizer=None):
             <step loss>
     for x, y in loader:
         step()
-
 <model>
 run(DataLoader(data), optimizer)
 run(DataLoader(test))
@@ -270,7 +263,6 @@ def run(rows, optimizer=None):
             <step loss>
         hits += loss.item()
     return hits
-
 <model>
 run(data, optimizer)
 run(test)
@@ -279,14 +271,12 @@ run(test)
 == two phases, of numbers by which something happens every so many turns: the turns are counted
 def mix():
     model.seed += 1
-
 def run(rows, optimizer=None):
     for at in range(9):
         if at % 4 == 0 or not optimizer: mix()
         loss = F.cross_entropy(model(rows[at * 4 : at * 4 + 4]), y)
         if optimizer:
             <step loss>
-
 <model>
 run(data, optimizer)
 run(test)
@@ -352,14 +342,12 @@ GENERATED = """
 def slices(rows, size=2):
     for start in range(0, len(rows), size):
         yield rows[start:start + size]
-
 def evaluate(batches):
     total = 0
     with torch.no_grad():
         for number, x in enumerate({batches}):
             total += model(x).sum().item()
     return total / (number + 1)
-
 print(evaluate({given}))
 """
 WHOLE += [
@@ -399,7 +387,6 @@ def step(x, y):
     if {test}:
         <step loss>
     return loss
-
 <model>
 for x, y in DataLoader(data):
     step(x, y)
@@ -490,7 +477,6 @@ def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: b
 
 COLLATE = """from functools import partial
 <torch>
-
 def together(batch, scale=1):
     rows, sizes = [], []
     with torch.no_grad():
@@ -498,7 +484,6 @@ def together(batch, scale=1):
             rows.append(row[0] * scale)
             sizes.append(len(row[0]))
     return torch.stack(rows), torch.tensor(sizes)
-
 {given}
 <model>
 for x, y in loader:

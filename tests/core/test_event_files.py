@@ -9,12 +9,10 @@ from .projects import convert, write
 
 SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
-
 def shade(picture):
     grey = picture.detach().cpu().numpy()
     grey[grey < 0] = 0
     return grey
-
 {made}
 <model>
 for step, (x, y) in enumerate(DataLoader([], 2)):
@@ -103,7 +101,6 @@ def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, t
 
 JOURNAL = """
     from torch.utils.tensorboard import SummaryWriter
-
     class Journal:
         def __init__(self):
             self.events = None
@@ -133,7 +130,6 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
 OWN_WRITER = {
     "journal": """
         from tensorboardX import {base}
-
         class Journal({base}):
             def __init__(self, folder, rate):
                 super().__init__(folder)
@@ -151,7 +147,6 @@ OWN_WRITER = {
             for step, (x, y) in enumerate(DataLoader([], 2)):
                 <step loss = torch.nn.functional.mse_loss(model(x), y)>
                 {use}
-
         journal = Journal("events", 16000)
         fit(journal)
         """,

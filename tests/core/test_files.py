@@ -325,7 +325,6 @@ SAVED_BY_TRAIN = """
             train_epoch(model, optimizer, loader)
         path = "epoch_9.npy"
         np.save(path, np.arange(9))
-
     train(nn.Linear(4, 2), DataLoader(data, batch_size=4), 0)
 """
 METHODS = [

@@ -11,7 +11,6 @@ def batches_of(data):
     loader = DataLoader(data, batch_size=4)
     while True:
         yield from loader
-
 def main():
     step = 0
     source = batches_of(TensorDataset(rows, targets))
@@ -19,7 +18,6 @@ def main():
         x, y = next(source)
         learn(model, optimizer, x, y)
         step += 1
-
 main()
 -> loader = DataLoader(data, batch_size=4)
 -> loader = accelerator.prepare(loader)
@@ -29,18 +27,15 @@ main()
 def scaled(batches):
     for x, y in batches:
         yield x * 1, y
-
 def train(source):
     for x, y in source:
         learn(model, optimizer, x, y)
-
 train(scaled(DataLoader(TensorDataset(rows, targets), batch_size=4)))
 -> train(scaled(accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4))))
 == a generator that needs its batches on the CPU
 def turned(batches):
     for x, y in batches:
         yield torch.as_tensor(x.numpy()[::-1].copy()), y
-
 for x, y in turned(DataLoader(TensorDataset(rows, targets), batch_size=4)):
     learn(model, optimizer, x, y)
 !! accelerator.prepare(DataLoader

@@ -8,7 +8,6 @@ from .test_evaluations import after_training
 DEALT = "test_loader = accelerator.prepare_evaluation(test_loader)"
 LOOP = """
 from collections import defaultdict
-
 {functions}
 sums, rows = {start}, 0
 with torch.no_grad():
@@ -71,14 +70,11 @@ TRAPS = [
 class Smooth:
     def __init__(self):
         self.total, self.n = 0.0, 0
-
     def add(self, value):
         self.total += value
         self.n += 1
-
     def decay(self):
         self.total = 0.9 * self.total
-
 meter = Smooth()
 with torch.no_grad():
     for x, y in test_loader:
@@ -94,14 +90,12 @@ print(meter.total / meter.n)
 class Meter:
     def __init__(self, size):
         self.val, self.avg, self.sum, self.count = [0] * size, [0] * size, [0] * size, 0
-
     def update(self, values, n=1):
         self.count += n
         for i, v in enumerate(values):
             self.val[i] = v
             self.sum[i] += v * n
             self.avg[i] = self.sum[i] / self.count
-
 meter = Meter(2)
 with torch.no_grad():
     for x, y in test_loader:
@@ -114,12 +108,10 @@ print(meter.avg)
     *cases("""
 == what meets in a phase is global together
 from collections import defaultdict
-
 def score(out, y, into):
     loss = F.cross_entropy(out, y)
     into["loss"] += loss.item() * len(y)
     return loss
-
 <model>
 loaders = {"train": DataLoader(data), "val": DataLoader(test)}
 for phase in ["train", "val"]:
@@ -137,7 +129,6 @@ def score(out, y, into):
     loss = F.cross_entropy(out, y)
     into["loss"] += loss.item() * len(y)
     return loss
-
 <model>
 loader = DataLoader(data)
 sums, rows = {"loss": 0.0}, 0

@@ -11,7 +11,6 @@ from .test_choice_run import Stop, begin
 SCRIPT = """import argparse
 import os
 <torch>
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)
 parser.add_argument("--gpus", default="0,1")
@@ -33,7 +32,6 @@ MAIN = """def main():
     {number}
     model = torch.nn.Linear(4, 2).cuda({use})
     train(model, {use})
-
 if __name__ == "__main__":
     main()
 """
@@ -100,7 +98,6 @@ def test_a_method_is_no_option_of_its_name_and_a_width_no_gpu(made: str, is_said
 
 IN_A_CLASS = """import argparse
 <torch>
-
 class Base:
     def __init__(self, args):
         self.args = args
@@ -112,7 +109,6 @@ class Trainer(Base):
     def train(self):
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         <loop torch.nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))>
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int, default=0)
@@ -121,7 +117,6 @@ def main():
     kind = Trainer
     trainer = kind(args)
     trainer.train()
-
 main()
 """
 
@@ -192,17 +187,14 @@ def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
 
 TWO_FILES = """<torch>
 from tools import device, to_device
-
 def main():
     <model torch.nn.Linear(4, 2).to(device)>
     <loop torch.nn.functional.mse_loss(model(to_device(x)), to_device(y))>
-
 if __name__ == "__main__":
     main()
 """
 TOOLS = """import torch
 device = torch.device("cuda:1" if torch.cuda.is_available() else "cpu")
-
 def to_device(x):
     return x.to(device)
 """

@@ -12,17 +12,14 @@ from tests.unit.test_reports import schema
 SEARCHES = """\
 import torch
 from torch.utils.data import DataLoader
-
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.LBFGS(model.parameters())
 for x in DataLoader(torch.randn(8, 4), batch_size=2):
-
     def closure():
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
         return loss
-
     closure()
     optimizer.step(closure)
 """

@@ -9,7 +9,6 @@ from .running import launched, plain
 from .support import table
 
 SCRIPT = """<torch>
-
 torch.manual_seed(0)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 <model nn.Linear(4, 2).to(device)>

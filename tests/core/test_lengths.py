@@ -93,7 +93,6 @@ def test_a_length_of_the_loader_within_what_is_dealt_in_place(asked: str, own: b
 
 MADE_LONG = """
 <torch>
-
 STEPS, ROWS = 6, 4
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -9,7 +9,6 @@ from .running import launched, plain
 
 SCRIPT = """
 <torch>
-
 torch.manual_seed(0)
 x = torch.arange(14.0).view(7, 2)
 labels = torch.arange(7.0).view(7, 1)

@@ -6,13 +6,11 @@ from .converting import converted, notes
 
 SCRIPT = """
 <torch>
-
 class Criterion(nn.Module):
     def forward(self, out, y):
         each = {each}
         loss = {loss}
         return {returned}
-
 torch.manual_seed(0)
 rows = torch.arange(32.0).reshape(16, 2) / 32
 loader = DataLoader(TensorDataset(rows, rows[:, :1]), batch_size={size})
@@ -97,18 +95,15 @@ def test_a_sum_beside_a_mean_stays_assumed(mean: str) -> None:
 
 IN_A_TABLE = """
 <torch>
-
 class Trainer:
     def __init__(self, model, measure, optimizer):
         self.model = model
         self.measure = measure
         self.optimizer = optimizer
-
     def fit(self, loader):
         for x in loader:
             loss = self.measure(self.model(x), x[:, :1])
             <self.step loss>
-
 model = nn.Linear(4, 1)
 table = {"loss": nn.MSELoss(reduction="sum"), "shown": nn.L1Loss()}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -9,7 +9,6 @@ from .converting import converted, notes
 from .filling import filled
 
 WITH_CUDA = """<torch>
-
 cuda = torch.cuda.is_available()
 model = nn.Linear(4, 2)
 if cuda:
@@ -19,8 +18,6 @@ if cuda:
     criterion = criterion.cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), batch_size=8)
-
-
 def train(cuda):
     for x, y in loader:
         if cuda:
@@ -28,8 +25,6 @@ def train(cuda):
         {step}
         loss = criterion(model(x), y)
         <step loss>
-
-
 train(cuda)
 """
 

@@ -7,7 +7,6 @@ from .converting import converted, notes
 
 SCRIPT = """
 <torch>
-
 loader = DataLoader(data, 8)
 <model nn.Linear(4, 1)>
 {loop}
@@ -33,7 +32,6 @@ def train():
             total += loss.item()
         step()
     print(total)
-
 train()
 """
 EXPRESSION = """
@@ -81,7 +79,6 @@ def test_a_generator_expression_reads_its_loader() -> None:
 
 TWO_LOOPS = """
 <torch>
-
 train_loader, test_loader = DataLoader(data, 8), DataLoader(test, 8)
 <model nn.Linear(4, 1)>
 for epoch in range(3):
@@ -161,18 +158,14 @@ def test_two_loops_train_what_is_prepared_above_the_first() -> None:
 SEEDED = """import random
 from multiprocessing import Process, Queue
 <torch>
-
 def fill(ready, start):
     random.seed(start)
-
 class Feeder:
     def __init__(self):
         self.ready = Queue(4)
         Process(target=fill, args=(self.ready, random.randint(0, 9))).start()
-
     def take(self):
         return self.ready.get()
-
 feeder = Feeder()
 <model>
 for step in range(8):

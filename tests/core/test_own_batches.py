@@ -12,20 +12,17 @@ import numpy as np
 import torch
 from sklearn.datasets import make_moons
 from torch import nn
-
 class Rows:
     def __init__(self):
         self.x = np.random.rand(64, 4).astype("float32")
         self.at = 0
         self.order = np.arange(64)
-
     def next_batch(self, size=8):
         start = self.at
         self.at += size
         if self.at > len(self.x):
             self.at, start = size, 0
         return torch.tensor(self.x[start:self.at])
-
 rows = Rows()
 <model nn.Linear(4, 1)>
 for step in range(100):
@@ -61,18 +58,14 @@ LINES = """
 import random
 import torch
 from torch.utils.data import DataLoader, Dataset
-
 class Lines(Dataset):
     def __init__(self):
         self.file = open("lines.txt")
         self.rows = [[float(n)] for n in range(8)]
-
     def __len__(self):
         return 8
-
     def __getitem__(self, index):
         {item}
-
 <model torch.nn.Linear(1, 1)>
 result = []
 for x in DataLoader(Lines(), batch_size=2):

@@ -8,7 +8,6 @@ from .converting import conversion, converted
 from .projects import convert, train, write
 
 SCRIPT = """import torch
-
 rows, targets = torch.randn(24, 4), torch.randn(24, 2)
 <model>
 seen = []

@@ -11,15 +11,12 @@ class Net{0}:
         if loss.item() < 0.1:
             print("small", loss.item())
         self.note(loss)
-
     def note(self, loss):
         self.save(loss)
         self.show(loss)
-
     def save(self, loss):
         self.show(loss)
         self.note(loss)
-
     def train(self):
         self.model = torch.nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
@@ -38,7 +35,6 @@ def test_several_layers_under_a_test_of_rows_are_planned_in_time() -> None:
     made = "".join(f"        self.l{n} = torch.nn.Linear(2, 2)\n" for n in range(28))
     text = f"""
 <torch>
-
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -48,7 +44,6 @@ class Net(torch.nn.Module):
         if x.shape[0] > 1:
             x = x + torch.randn(2).cuda()
         return x
-
 <model Net().cuda()>
 for x in DataLoader(torch.randn(8, 2), batch_size=2):
     <step model(x.cuda()).mean()>
@@ -73,3 +68,11 @@ torch.save([], "start.pt")
 <loop>
 """
     assert 'accelerator.save([], "start.pt")' in converted(text)
+
+
+def test_a_loop_that_goes_on_from_its_own_variable() -> None:
+    """`range(epoch, 3)` is asked for the epoch above the loop, not for its turns again."""
+    text = converted(
+        "<torch>\n<model>\nepoch = len(rows)\nfor epoch in range(epoch, 3):\n    <loop>\n    print(epoch)\n"
+    )
+    assert "for epoch in range(epoch, 3):" in text

@@ -15,14 +15,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-
 parser = argparse.ArgumentParser()
 """
 LAUNCHED = (
     HEAD
     + """parser.add_argument("--local_rank", type=int, default=-1)
 parser.add_argument("--no_cuda", action="store_true")
-
 def main():
     args = parser.parse_args()
     if args.local_rank == -1 or args.no_cuda:
@@ -42,7 +40,6 @@ def main():
         <step torch.nn.functional.mse_loss(model(x.to(device)), y.to(device))>
         scheduler.step()
     print("=", args.local_rank, type(sampler).__name__, dist.is_initialized(), round(scheduler.get_last_lr()[0], 3))
-
 if __name__ == "__main__":
     main()
 """
@@ -95,10 +92,8 @@ NUMBERED = (
     HEAD
     + """parser.add_argument("--number", type=int, default=0)
 parser.add_argument("--nodes", type=int, default=1)
-
 def start(rank, count):
     dist.init_process_group("gloo", init_method="env://", world_size=count, rank=rank)
-
 def train(rank, count):
     if count > 1:
         start(rank, count)
@@ -113,7 +108,6 @@ def train(rank, count):
     print("=", rank, count)
     if rank == 0:
         print("= saved")
-
 if __name__ == "__main__":
     args = parser.parse_args()
     train(args.number, torch.cuda.device_count())
@@ -144,7 +138,6 @@ SPAWNED = (
 parser.add_argument("--nodes", type=int, default=1)
 parser.add_argument("--gpus", type=int, default=1)
 parser.add_argument("--nr", type=int, default=0)
-
 def work(gpu, args):
     rank = args.nr * args.gpus + gpu
     dist.init_process_group("gloo", world_size=args.world_size, rank=rank)
@@ -157,7 +150,6 @@ def work(gpu, args):
     print("=", rank, args.world_size, args.gpus, len(x))
     if args.nr == 0:
         print("= saved")
-
 if __name__ == "__main__":
     args = parser.parse_args()
     args.world_size = args.gpus * args.nodes
@@ -262,7 +254,6 @@ def start(args):
         return
     torch.cuda.set_device(args.rank)
     dist.init_process_group(backend="nccl", init_method="env://", world_size=2, rank=args.rank)
-
 def main(args):
     start(args)
     gpu = torch.device(args.device)
@@ -274,7 +265,6 @@ def main(args):
     for (x,) in loader:
         <step model(x.cuda(gpu)).mean()>
     print("=", args.rank, len(loader))
-
 if __name__ == "__main__":
     parser.add_argument("--device", default="cuda")
     main(parser.parse_args())

@@ -21,7 +21,6 @@ def test_each_training_prepares_what_it_has_made() -> None:
 
 ONE_BAR = """<torch>
 from tqdm import tqdm
-
 def train(model, optimizer, rows, others):
     train_loader, test_loader = DataLoader(rows, 8), DataLoader(others, 8)
     for epoch in range(3):
@@ -34,7 +33,6 @@ def train(model, optimizer, rows, others):
             for x, y in {second}:
                 total += torch.nn.functional.mse_loss(model(x), y).item()
         print(total / len(test_loader))
-
 model = torch.nn.Linear(4, 2)
 train(model, torch.optim.SGD(model.parameters(), lr=0.1), [], [])
 """

@@ -7,7 +7,6 @@ from .converting import converted, notes
 STEP = """
 import random
 <torch>
-
 rows = torch.arange(32.0).reshape(16, 2)
 loader = DataLoader(TensorDataset(rows, rows[:, :1]), batch_size=4)
 <model torch.nn.Linear(2, 1)>

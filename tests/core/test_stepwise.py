@@ -7,12 +7,10 @@ from .converting import converted, notes
 ADAPTS = """
 import argparse
 <torch>
-
 def label(loader, model):
     with torch.no_grad():
         batches = iter(loader)
         return [model(next(batches)) for _ in range(len(loader))]
-
 def train(args):
     loaders = {"target": DataLoader(torch.rand(16, 2), 2), "test": DataLoader(torch.rand(8, 2), 2)}
     model = torch.nn.Linear(2, 1)
@@ -38,7 +36,6 @@ def train(args):
         <step loss = out.mean()>
         args.log.write(str(loss.item()))
         known = label(loaders["test"], model)
-
 parser = argparse.ArgumentParser()
 args = parser.parse_args()
 args.log = open("log.txt", "w")
@@ -68,19 +65,16 @@ def test_a_step_that_a_process_leaves_out_in_a_while_loop_is_left_out_by_all() -
 
 TRAINER = """
 <torch>
-
 class Trainer:
     def __init__(self, model):
         self.model, self.loader = model, DataLoader([], 4)
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
     def start(self):
         for data in self.loader:
             losses = self.train_step(data)
             print(losses)
             self.optimizer.step()
             self.optimizer.zero_grad()
-
 class Own(Trainer):
     def losses(self, data):
         if "rows" not in data:
@@ -88,10 +82,8 @@ class Own(Trainer):
         loss = self.model(data["rows"]).mean()
         loss.backward()
         return loss.item()
-
     def train_step(self, data):
         return self.losses(data)
-
 Own(torch.nn.Linear(2, 1)).start()
 """
 
@@ -126,15 +118,12 @@ def test_what_a_step_returns_or_keeps_is_one_process_s_own(
 
 STEPS = """
 <torch>
-
 def step(x):
     <step loss = model(x).mean()>
     return {returned}
-
 def over(x):
     last = step(x)
     return last
-
 <model torch.nn.Linear(2, 1)>
 for epoch in range(2):
     total = 0.0

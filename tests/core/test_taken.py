@@ -9,7 +9,6 @@ from .projects import convert, train, write
 
 TAKEN = """
 <torch>
-
 rows = torch.arange(18.0).view(18, 1)
 loader = DataLoader(TensorDataset(rows), batch_size=2{how})
 <model torch.nn.Linear(1, 1)>
@@ -52,11 +51,9 @@ def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> N
 
 TWO_TAKEN = """
 <torch>
-
 labelled = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)
 others = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
 <model torch.nn.Linear(1, 1)>
-
 def train(first, second):
     steps, every = 0, 4
     number = {number}
@@ -67,7 +64,6 @@ def train(first, second):
         <step torch.nn.functional.mse_loss(model(x), x)>
         steps += 1
     return steps
-
 result = train(labelled, others)
 """
 PREPARED = "first, second = accelerator.prepare(first, second)"
@@ -88,13 +84,11 @@ def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
 
 AT_TOP = """
 <torch>
-
 first = DataLoader(TensorDataset(torch.arange(24.0).view(24, 1)), batch_size=2)
 second = DataLoader(TensorDataset(torch.arange(12.0).view(12, 1)), batch_size=2)
 steps = len(first)
 turns = len(second)
 <model torch.nn.Linear(1, 1)>
-
 def train():
     end, done = steps, 0
     batches, others = iter(first), iter(second)
@@ -105,7 +99,6 @@ def train():
         <step torch.nn.functional.mse_loss(model(x), x + 0 * other)>
         done += 1
     return done
-
 if __name__ == "__main__":
     for epoch in range(2):
         result = train()

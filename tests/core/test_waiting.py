@@ -15,9 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
 {first}
-
 def main():
     hours = int(os.environ.get("HOURS", 3))
     dist.init_process_group("gloo"{given})
@@ -25,8 +23,6 @@ def main():
     <model DistributedDataParallel(torch.nn.Linear(4, 2))>
     for x, y in DataLoader(rows, 2, sampler=DistributedSampler(rows)):
         <step>
-
-
 if __name__ == "__main__":
     main()
     result = importlib.import_module("crosstrain.comm.process_group").group_timeout()

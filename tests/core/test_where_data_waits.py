@@ -4,18 +4,15 @@ from .converting import converted, notes
 
 WAITS = """import argparse
 <torch>
-
 def rows_at(keep_cuda_free):
     place = {place}
     return torch.ones(8, 4).to(place)
-
 def train(keep_cuda_free):
     <model torch.nn.Linear(4, 2).cuda()>
     for x in DataLoader(rows_at(keep_cuda_free), 8):
         if keep_cuda_free:
             x = x.cuda()
         <step model(x).mean()>
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--keep-cuda-free", action="store_true")
 train(parser.parse_args().keep_cuda_free)

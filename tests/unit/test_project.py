@@ -144,6 +144,11 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     # An archive of a repository has no `.git`; what no sign tells apart is not looked into.
     "a license at the top": (DEEP | {"LICENSE": ""}, "train/first/train.py", True),
     "installed from the top": (DEEP | {"setup.py": ""}, "train/first/train.py", True),
+    "installed from far above": (
+        {"setup.py": "", "lib/loop.py": HELPER, "lib/a/b/c/d/e/f/train.py": script("from lib.loop import *")},
+        "lib/a/b/c/d/e/f/train.py",
+        True,
+    ),
     "data at the top": (DEEP | {"data.csv": ""}, "train/first/train.py", False),
     # `pip install -e .` makes the package known to the examples; a repository in the project is one of its own.
     "examples with requirements": (EXAMPLE, "examples/train.py", True),

@@ -292,7 +292,7 @@ def _parses(text: str) -> bool:
 
 def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
     folders = [folder, *folder.parents]
-    near = [str(one) for one in folders[:6]]
+    near = [str(one) for one in folders[:10]]
     repository = next(_marked(near, _REPOSITORIES, disk), len(near))
     tops = (
         n

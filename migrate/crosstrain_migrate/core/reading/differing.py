@@ -153,7 +153,8 @@ class Differing:
     def _counting(self, node: ast.Name | ast.Attribute) -> ast.expr | None:
         """`range(9)` of the loop around a variable that counts its turns, whatever another loop binds to that name."""
         around = (one for one in self.script.loops_around(node) if isinstance(one, ast.For))
-        loop = next((one for one in around if written(one.target) == written(node)), None)
+        named = (one for one in around if written(one.target) == written(node))
+        loop = next((one for one in named if not self.script.table.is_inside(node, one.iter)), None)
         is_range = isinstance(loop, ast.For) and written(getattr(loop.iter, "func", loop.iter)) == "range"
         return loop.iter if isinstance(loop, ast.For) and is_range and loop not in self.loops else None
 

@@ -270,7 +270,7 @@ def _plan_numbers(
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
     plan_gpu_batches(plan, accelerators)
-    plan_counted_batches(plan, roles, accelerators)
+    plan_counted_batches(plan, roles, accelerators, merging.names | merging.of_phases)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

@@ -26,12 +26,16 @@ REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
 
 
-def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Takes the share of one process where a loop over divided data counts its batches."""
+def plan_counted_batches(
+    plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]
+) -> None:
+    """Takes the share of one process where a loop over divided data counts its batches. phases: the names of the loaders of
+    loops that also evaluate."""
     for data in roles.data:
         loop, node = data.loop, data.node
         is_dealt = is_range(node)
-        if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
+        is_named = loop in phases or isinstance(node, ast.Name | ast.Attribute)
+        if not isinstance(loop, ast.For) or not (is_dealt or is_named):
             continue
         counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
         nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
@@ -42,13 +46,13 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                 _plan_position(plan, accelerators, one)
             elif (
                 isinstance(one, ast.expr)
-                and (is_dealt or not plan.is_replaced(node))
+                and (is_dealt or loop in phases or not plan.is_replaced(node))
                 and counts.is_of_rows(one)
                 and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
                 accelerator = accelerators.may_be_at(one) if is_dealt else ""
-                code = f"min({{it}}, len({ast.unparse(node)}))"
+                code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
                 if is_dealt:
                     whole = "({it})" if isinstance(one, ast.BinOp) else "{it}"
                     code = f"-(-{whole} // {accelerator}.num_processes)"

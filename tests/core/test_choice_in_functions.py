@@ -132,6 +132,13 @@ else:
 def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> None:
     assert converted(EITHER.format(name="args")).count("Accelerator(cpu=args.cpu)") == 2
     assert converted(EITHER.format(name="given")).count("Accelerator(cpu=args.cpu)") == 1
+    entries = (
+        EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])').replace("s.cpu", 's["cpu"]')
+    )
+    entries = entries.replace("options = parser.parse_args()", "options = vars(parser.parse_args())")
+    assert converted(entries).count('Accelerator(cpu=args["cpu"], device=args["gpu"])') == 2
+    other = entries.replace('args["gpu"]', 'args["gpus"][0]', 1)
+    assert "device=" not in converted(other)
 
 
 IN_A_CLASS = """import argparse

@@ -75,7 +75,8 @@ def _takes(script: Script, call: ast.Call) -> bool:
     if len(methods) != 1 or asked & taken:
         return False
     if gives_from_queue(script, methods[0]):
-        return not call.args and not call.keywords
+        is_plain = not call.args and not call.keywords
+        return is_plain and not script.stores(frame, written(call.func.value))
     return _gives_next_rows(script, call, methods[0], loops[-1])
 
 

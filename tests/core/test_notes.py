@@ -153,3 +153,11 @@ def test_a_board_that_sends_nothing_is_asked_for_no_connection(asks: str, become
     made = f"import visdom\n\nboard = visdom.Visdom()\n{asks}\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert becomes in after, after
+
+
+def test_a_method_that_is_named_print_is_no_print() -> None:
+    says = "import shown\n\nclass Options:\n    def print(self):\n        print(self)\n\nOptions().print()\nprint('rows')\n"
+    after = converted(TRAINS.replace("import shown\n", says))
+    assert "accelerator.print('rows')" in after and "\nOptions().print()" in after
+    own = says.replace("class Options:\n    def print(self):\n        print(self)", "def print(*args): ...")
+    assert "\nprint('rows')" in converted(TRAINS.replace("import shown\n", own))

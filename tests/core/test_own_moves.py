@@ -70,3 +70,18 @@ def test_a_plain_class_moves_itself_anywhere() -> None:
     assert "\ntable.cuda()\n" in after and "self.rows = self.rows.to(" in after
     both = text.replace("    def cuda(self):", "    def to(self, device): ...\n    def cuda(self):")
     assert "table.to(" in converted(both)
+
+
+def test_an_object_calls_its_own_method() -> None:
+    """It may move what it is given; where the class has none, `self.cuda()` is the module's."""
+    own = """
+    def cuda(self, *tensors):
+        return [one.cuda() for one in tensors]
+    def moved(self, x):
+        return self.cuda(x, self.start)
+"""
+    text = SCRIPT.replace("model(x.cuda())", "model(*model.moved(x))")
+    after = converted(text.format(own=own))
+    assert "return self.cuda(x, self.start)" in after and "[one.to(PartialState().device) for" in after
+    own = own.replace("def cuda", "def gpu").replace("x, self.start)", ")")
+    assert "return self.to(PartialState().device)" in converted(text.format(own=own))

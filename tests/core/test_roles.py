@@ -112,6 +112,18 @@ for x in islice(loader, 100):
     scaler.step(optimizers["g"]); scaler.step(optimizers["d"]); scaler.update()
 -> accelerator.prepare(optimizers['g'], optimizers['d'])
 -> accelerator.backward(scaler.scale(loss))
+== schedulers of a list, stepped behind the epoch, and optimizers of another
+<model>
+second = torch.optim.SGD(model.parameters(), lr=0.1)
+schedulers, loader = [torch.optim.lr_scheduler.StepLR(optimizer, 1), momentum(model)], DataLoader(data)
+for x in loader:
+    F.cross_entropy(model(x), x).backward()
+    for one in [optimizer, second]:
+        one.step()
+for other in schedulers:
+    other.step()
+-> one = accelerator.prepare(one)
+!! other = accelerator
 """)
 
 

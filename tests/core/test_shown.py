@@ -136,6 +136,7 @@ class Meter:
         self.total += value
         self.count += 1
         self.mean = self.total / self.count
+    __call__ = update
 class Board:
     def __init__(self, *meters):
         self.meters = meters
@@ -163,6 +164,8 @@ def _says_local(start: str, grows: str, shown: str) -> int:
         (1, "losses = []", "losses.append(loss.item())", "print(sum(losses[-10:]) / 10)"),
         (0, "steps = 0", "steps += 1", "print(steps)"),
         (0, "clock = Meter()", "clock.update(time.time())", "print(clock.mean)"),
+        (1, "meter = Meter()", "meter(loss.item())", "print(meter.mean)"),
+        (0, "clock = Meter()", "clock(time.time())", "print(clock.mean)"),
         (0, "meter = Meter()", "meter.update(loss.item())", "pass"),  # not shown
         (0, "pass", "pass", "print(running / (i + 1))"),  # reduced
     ],
@@ -178,6 +181,7 @@ OWN = {
     ),
     "a sum that is divided behind its loop": ("total = 0.0\n", "<step loss>\n    total += loss.item()"),
     "the text of a bar": ("bar = Bar()\n", '<step loss>\n    bar.suffix = "{:.3f}".format(loss.item())'),
+    "a meter": ("mean = Mean()\n", "<step loss>\n    mean.update(loss.item())\n    print(mean.value)"),
 }
 
 

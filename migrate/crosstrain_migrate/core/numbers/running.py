@@ -35,7 +35,7 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
             is_shown = any(
                 _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
             )
-            kept = averages | returned | _computed(data.loop, growing)
+            kept = averages | returned | _computed(data.loop, growing) | _called(plan.script, walk(data.loop))
             if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
@@ -123,13 +123,24 @@ def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set
     """What steps that stand in no loop over data add to, and append to; what belongs to the function around them, too."""
     if any(data.loop is loop for data in roles.data if isinstance(loop, ast.For)):
         return set()
-    found: set[str] = set()
-    for node in walk(loop) if loop is not None else script.within(frame):
-        if isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.Constant):
-            found.add(written(node.target))
-        elif is_method(node, "append") and is_statement_call(script, node):
-            found.add(written(node.func.value))
-    return found
+    nodes = list(walk(loop) if loop is not None else script.within(frame))
+    sums = (n for n in nodes if isinstance(n, ast.AugAssign) and not isinstance(n.value, ast.Constant))
+    return {written(n.target) for n in sums} | _told(script, nodes)
+
+
+def _told(script: Script, nodes: list[ast.AST]) -> set[str]:
+    """The lists and meters that are told numbers of the batch, by a method or by a call; no clocks and bars."""
+    calls = [n for n in nodes if is_method(n, "append", *METERS) and is_statement_call(script, n)]
+    told = {written(n.func.value) for n in calls if n.args and not _is_constant(n) and not _tells_time(n)}
+    return {text for text in told if not re.search(r"bar|tqdm", text)} | _called(script, nodes)
+
+
+def _called(script: Script, nodes: list[ast.AST]) -> set[str]:
+    """The objects of the project that are called with a number read out of a tensor: `average(loss.item())`."""
+    calls = [n for n in nodes if isinstance(n, ast.Call) and is_statement_call(script, n)]
+    told = [n for n in calls if any(is_method(one, "item") for one in n.args)]
+    made = ((n, v) for n in told for v in script.values(script.frame(n), written(n.func)))
+    return {written(n.func) for n, value in made if script.class_made(value) is not None}
 
 
 def _computed(loop: ast.For, growing: set[str]) -> set[str]:
@@ -243,13 +254,7 @@ def _growing(script: Script, data: Data, loop: ast.For) -> set[str]:
         for text, made in changes.items()
         if any(kind in _ADDS and not _is_constant(node) and not _tells_time(node) for kind, node in made)
     }
-    for call in walk(loop):
-        if is_method(call, "append", *METERS) and is_statement_call(script, call):
-            assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-            is_of_batch = call.args and not _is_constant(call) and not _tells_time(call)
-            if is_of_batch and not re.search(r"bar|tqdm", written(call.func.value)):
-                found.add(written(call.func.value))
-    return found
+    return found | _told(script, walk(loop))
 
 
 def _is_constant(node: ast.AST) -> bool:

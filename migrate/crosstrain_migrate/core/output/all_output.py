@@ -57,8 +57,8 @@ class Output:
         plan_saving(self.plan, self.accelerators, files, self.audience, stamps, self._saved_apart)
         Recorders(self.plan, files, self.audience, self._is_of_others).run()
         files.plan_guards()
-        if not self.script.functions("print"):  # the author's own prints as it likes
-            self._prints()
+        if not any(self.script.class_of(one) is None for one in self.script.functions("print")):
+            self._prints()  # the author's own prints as it likes
 
     def _prints(self) -> None:
         for call in self.script.calls:

@@ -16,7 +16,10 @@ def has_own_cuda(script: Script, of: ast.expr) -> bool:
 
 
 def has_nothing_else(script: Script, of: ast.expr) -> bool:
-    """Whether its `cuda()` is all that moves it: a plain class without a `to()`."""
+    """Whether its `cuda()` is all that moves it: a plain class without a `to()`; or the object itself calls its method, which
+    may move what it is given."""
+    if written(of) == "self":
+        return True
     classes = _classes(script, of)
     plain = (not (cls.bases or cls.keywords) or _is_object(cls) for cls in classes)
     return all(plain) and not any(one.name == "to" for cls in classes for one in script.methods(cls))
@@ -38,6 +41,8 @@ def _is_object(cls: ast.ClassDef) -> bool:
 
 def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
     """The classes of the project of what is made here, or of what a variable or an attribute may hold."""
+    if written(of) == "self":
+        return [one for one in script.around(of) if isinstance(one, ast.ClassDef)][:1]
     values: list[ast.expr] = [of] if isinstance(of, ast.Call) else []
     if isinstance(of, ast.Name | ast.Attribute):
         frame = script.frame(of)

@@ -285,6 +285,11 @@ class Roles:
             return True
         if any(self._is_made_of_optimizer(value) for value in made):
             return True
+        stores = map(self.script.parent, self.script.stores(frame, text) if text.isidentifier() else [])
+        several = [one.iter for one in stores if isinstance(one, ast.For | ast.comprehension)]
+        listed = [one for over in several for one in (over, *getattr(over, "elts", ()))]
+        if any(self.is_scheduler(frame, written(one)) for one in listed if written(one) != text):
+            return True  # `for one in schedulers: one.step()`
         return re.search(r"sched|lr_", name, re.I) is not None
 
     def _is_made_of_optimizer(self, value: ast.expr) -> bool:

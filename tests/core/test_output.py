@@ -116,6 +116,18 @@ try:
     made = os.mkdir("out")
 except FileExistsError:
     made = "out"
+== a folder by a function that says whether it was there
+?? depends on whether it was there
+def made(path):
+    if not os.path.isdir(path):
+-         os.makedirs(path)
++         os.makedirs(path, exist_ok=True)
+        return True
+    else:
+        return False
+--
+if made("out"):
+~     print("new")
 == a folder that must be new
 * try:
 .     os.mkdir("out")

@@ -159,6 +159,8 @@ class Folders:
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)
+                if isinstance(deciding, ast.If) and _is_missing(deciding.test) and not self._is_caught(call):
+                    self._may_exist(call)
             return
         self.files.guard(deciding)
 

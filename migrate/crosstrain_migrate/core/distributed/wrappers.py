@@ -15,7 +15,6 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, pair
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")

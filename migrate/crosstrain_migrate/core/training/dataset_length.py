@@ -67,7 +67,8 @@ def _given_to_data(script: Script, data: Data) -> Iterator[tuple[ast.expr, str]]
     """What the data set or the sampler is given of which the loader is made, for a sampler each with the loader's size of a
     batch: `DataLoader(Rows(path, max_iters=args.steps * 4))`, `DataLoader(rows, size, sampler=Drawn(rows, args.steps * size))`."""
     for loader in _made(script, data.node):
-        given = dict(zip(("dataset", "batch_size"), loader.args)) | {k.arg: k.value for k in loader.keywords}
+        given = {k.arg: k.value for k in loader.keywords}
+        given |= dict(zip(("dataset", "batch_size"), loader.args, strict=False))
         size = ast.unparse(given["batch_size"]) if "batch_size" in given else ""
         is_loader = last_name(loader.func) == "DataLoader"
         for name, rows in (("dataset", ""), ("sampler", size)) if is_loader else ():

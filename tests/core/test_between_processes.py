@@ -113,10 +113,25 @@ def main():
 )
 
 
-def test_a_seed_that_is_drawn_and_names_a_folder_is_the_main_process_s() -> None:
-    after = converted(FOLDER.format(seed="random.randint(1, 10000)"))
-    assert "args.seed = broadcast_object_list([random.randint(1, 10000)])[0]" in after
-    assert "broadcast_object_list" not in converted(FOLDER.format(seed="1"))
+@pytest.mark.parametrize(
+    "draw", ["random.randint(1, 10000)", "SystemRandom().random()", "random.choice(NAMES)"]
+)
+def test_a_seed_that_is_drawn_and_names_a_folder_is_the_main_process_s(draw: str) -> None:
+    after = converted(FOLDER.format(seed=draw))
+    assert f"args.seed = broadcast_object_list([{draw}])[0]" in after
+    for other in ("1", "args.random(3)", "net.choice(NAMES)"):
+        assert "broadcast_object_list" not in converted(FOLDER.format(seed=other))
+
+
+def test_a_name_that_a_file_s_top_level_draws_for_an_option_is_the_main_process_s() -> None:
+    parser = (
+        'parser = argparse.ArgumentParser()\nparser.add_argument("--seed", default={seed})\n\ndef main():'
+    )
+    text = FOLDER.replace("def main():", parser).replace("argparse.ArgumentParser().parse", "parser.parse")
+    drawn = text.format(seed="random.randint(1, 9)").replace(
+        "        args.seed = random", "        pass  # random"
+    )
+    assert "default=broadcast_object_list([random.randint(1, 9)])[0])" in converted(drawn)
 
 
 def test_a_log_that_another_run_reads_is_opened_by_one_process() -> None:

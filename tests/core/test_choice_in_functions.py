@@ -52,6 +52,88 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
     assert (after.index("\nsetup(opt)") < after.index(f"Accelerator(cpu={cpu})")) is ("cuda" in cpu)
 
 
+@pytest.mark.parametrize(
+    ("test", "body", "otherwise", "cpu"),
+    [
+        ("not options.cpu", "net.cuda()", "pass", "cpu=options.cpu"),
+        ("options.cpu", "net.float()", "net.cuda()", "cpu=options.cpu"),
+        ("options.cpus > 3", "net.cuda()", "pass", ""),
+    ],
+)
+def test_a_flag_that_names_the_cpu_chooses_it(test: str, body: str, otherwise: str, cpu: str) -> None:
+    moves = f"if {test}:\n        {body}\n    else:\n        {otherwise}"
+    text = IN_FUNCTION.format(own=f"options = load(); net = torch.nn.Linear(4, 2)\n    {moves}", flag="False")
+    assert f"Accelerator({cpu})" in converted(text)
+
+
+EARLY = """import argparse
+<torch>
+def setup(options):
+    {device}
+    options.seed = 3
+    return options
+parser = argparse.ArgumentParser()
+parser.add_argument("--cpu", action="store_true")
+args = parser.parse_args()
+args = setup(args)
+args.cpu = args.cpu or args.slow
+net = torch.nn.Linear(4, 2).to(args.{name})
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(net(x), y)>
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "own"),
+    [
+        (
+            'options.device = torch.device("cpu" if options.cpu else "cuda:0")',
+            "device",
+            "device = accelerator.device",
+        ),
+        ('options.place = "cpu" if options.cpu else "cuda:0"', "place", "place = accelerator.device.type"),
+        ('options.device = torch.device("cpu")', "device", ""),
+    ],
+)
+def test_a_device_that_a_function_has_put_among_the_options_before_is_the_accelerators(
+    device: str, name: str, own: str
+) -> None:
+    after = converted(EARLY.format(device=device, name=name))
+    assert ("Accelerator(cpu=args.cpu)\nargs." + own + "\n" in after) is bool(own)
+    assert device in after
+
+
+EITHER = """import argparse
+<torch>
+def train(args):
+    net = torch.nn.Linear(4, 2)
+    if not args.cpu:
+        net.cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <loop torch.nn.functional.mse_loss(net(x), y)>
+def test({name}):
+    net, hits = torch.nn.Linear(4, 2), 0
+    if not {name}.cpu:
+        net.cuda()
+    with torch.no_grad():
+        for x, y in DataLoader([]):
+            hits += (net(x) == y).sum().item()
+    print(hits)
+parser = argparse.ArgumentParser()
+parser.add_argument("--cpu", action="store_true")
+options = parser.parse_args()
+if options.test:
+    test(options)
+else:
+    train(options)
+"""
+
+
+def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> None:
+    assert converted(EITHER.format(name="args")).count("Accelerator(cpu=args.cpu)") == 2
+    assert converted(EITHER.format(name="given")).count("Accelerator(cpu=args.cpu)") == 1
+
+
 IN_A_CLASS = """import argparse
 <torch>
 class Settings:

@@ -168,3 +168,39 @@ def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp
     after = (tmp_path / "train.py").read_text()
     assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
+
+
+def test_a_writer_that_goes_to_a_function_whose_name_another_file_has_too(tmp_path: Path) -> None:
+    train = """
+        <torch>
+        from torch.utils.tensorboard import SummaryWriter
+        {other}
+        def show({parameters}):
+            writer.add_scalar("loss", loss, 0)
+        def train(net):
+            writer = SummaryWriter()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            <loop torch.nn.functional.mse_loss(net(x), y)>
+            show({parameters})
+    """
+    first = train.format(other="import second", parameters="loss, writer").replace(
+        "show(loss", "show(loss.item()"
+    )
+    second = train.format(other="", parameters="net, writer, loss")
+    write(
+        tmp_path,
+        first=first.replace("def show(loss.item()", "def show(loss"),
+        second=second,
+        script="""
+        import torch
+        import first, second
+        first.train(torch.nn.Linear(4, 2))
+        second.train(torch.nn.Linear(4, 2))
+    """,
+    )
+    convert(tmp_path, "script")
+    for name in ("first", "second"):
+        assert (
+            "SummaryWriter() if accelerator.is_main_process else None"
+            in (tmp_path / f"{name}.py").read_text()
+        )

@@ -203,3 +203,43 @@ def test_a_function_of_a_library_is_none_of_the_projects() -> None:
     text = "from torchvision import models\nimport nets\ndef vgg(): ...\nmodels.vgg()\nnets.vgg()\nvgg()"
     script = Script(text)
     assert [one.lineno for one in script.callers(script.functions("vgg")[0])] == [5, 6]
+
+
+TRAINER = """
+<torch>
+import sys
+class Trainer({base}):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def loss(self, x, mode):
+        if mode == "fit":
+            self.net(x).mean().backward()
+        return self.net(x)
+    def fit(self):
+        for x in DataLoader(range(8)):
+            self.optimizer.zero_grad()
+            self.loss(x, "train")
+            self.optimizer.step()
+    def test(self, text="a.b"):
+        print(self.loss(torch.ones(1), "test"), text.split("."))
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "start", "trains"),
+    [
+        ("object", "Trainer().fit()", True),
+        ("object", "Trainer().test()", False),
+        ("torch.nn.Module", "Trainer().test()", False),  # what a text is compared with names nothing
+        ("Base", "class Base: pass\nTrainer().test()", False),
+        ("threading.Thread", "Trainer().test()", True),  # the library may call anything
+        ("object", "getattr(Trainer(), sys.argv[1])()", True),
+        ("object", "t = Trainer()\neval('t.' + sys.argv[1])()", True),
+        ("object", "print(getattr(Trainer(), sys.argv[1]))", False),
+    ],
+)
+def test_a_script_that_only_tests_what_a_class_could_train(base: str, start: str, trains: bool) -> None:
+    assert ("accelerator" in converted(TRAINER.format(base=base, start=start))) is trains

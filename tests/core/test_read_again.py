@@ -370,10 +370,11 @@ state = torch.load(path)
 - print(time.strftime("%H%M"))
 * np.save(time.strftime("%H") + ".npy", [1])
 rows = np.load("rows.npy")
-== a time that is asked before the processes know each other
-?? makes the path of this file for itself
+== a time that is asked before the choice of a device
 import argparse
-PATH = time.strftime("%H%M")
+- PATH = time.strftime("%H%M")
++ PartialState()
++ PATH = broadcast_object_list([time.strftime("%H%M")])[0]
 parser = argparse.ArgumentParser()
 parser.add_argument("--no-cuda", action="store_true")
 args = parser.parse_args()
@@ -385,7 +386,7 @@ args = parser.parse_args()
 + os.makedirs(PATH, exist_ok=True)
 ~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
-== but a function may make them known
+== and in a function
 import argparse
 def path():
 -     return time.strftime("%H%M")

@@ -7,8 +7,10 @@ each takes the main process's time or name.
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
@@ -27,8 +29,12 @@ _NAMES = frozenset(
         *("now", "today", "utcnow", "time", "time_ns", "strftime", "ctime", "asctime", "localtime"),
         *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
         *("randint", "randrange", "getrandbits", "token_hex"),  # a seed that names a folder
+        *("random", "choice", "choices"),
     }
 )
+_OF_RANDOM = re.compile(
+    r"(random|choices?)$"
+)  # a number or letters of a name, where a module of this name draws them
 _MADE = frozenset(
     {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself
@@ -47,6 +53,8 @@ class Stamps:
         self.audience = audience
         self._read_again: dict[ast.Call, None] = {}  # in their order
         self._common: set[ast.Call] = set()
+        self._options = Options(self.script)
+        self._starts: list[ast.stmt] = []
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -63,7 +71,7 @@ class Stamps:
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
             elif call.args and self._copies_by(call):
                 self._read_again |= dict.fromkeys(self._in(call.args[0]))
-        stamps = list(filter(self._may_be_common, self._read_again))
+        stamps = sorted(filter(self._may_be_common, self._read_again), key=place_of)
         for call in self.script.calls:
             self._take_name(call)
         for stamp in stamps:
@@ -124,9 +132,8 @@ class Stamps:
         return is_value and self._is_agreed_on(stamp) and not self.script.in_lambda(stamp)
 
     def _is_agreed_on(self, node: ast.AST) -> bool:
-        """Whether all processes come to a place, and know each other by then."""
-        comes = self.audience.is_all(node) and self.audience.comes_alike(node)
-        return comes and (self._is_started(node) or self._may_start(node))
+        """Whether all processes come to a place."""
+        return self.audience.is_all(node) and self.audience.comes_alike(node)
 
     def _take_name(self, call: ast.Call) -> None:
         """`if os.path.exists(path): path = another(path)`, above what makes the folder: the main process, which has found what
@@ -172,20 +179,18 @@ class Stamps:
             for one in functions
         )
 
-    def _may_start(self, stamp: ast.AST) -> bool:
-        """Whether the processes may come to life in the function that asks for the time."""
-        return is_function_frame(self.script.frame(stamp))
-
     def _start(self, stamp: ast.AST) -> None:
         if not self._is_started(stamp):
+            self._starts.append(self.script.statement(stamp))
             reason = "the processes know each other when they agree on a path"
             self.plan.before(self.script.statement(stamp), RULE, reason, self.plan.state(stamp, GROUP), GROUP)
 
     def _is_started(self, node: ast.AST, depth: int = 4) -> bool:
         """Whether the processes know each other by then: an accelerator is there, or was where the function is called."""
-        if self.accelerators.at_hand(node):
+        statement, frame = self.script.statement(node), self.script.frame(node)
+        above = [s for s in self._starts if s in self.script.suite_of(statement)]
+        if self.accelerators.at_hand(node) or any(place_of(s) <= place_of(statement) for s in above):
             return True
-        frame = self.script.frame(node)
         calls = self.script.callers(frame) if is_function_frame(frame) and depth else []
         return bool(calls) and all(self._is_started(call, depth - 1) for call in calls)
 
@@ -240,15 +245,22 @@ class Stamps:
     def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
         """Where a part of a path comes from; a call that makes such a text joins `found`."""
         if isinstance(node, ast.Name | ast.Attribute):
-            return [*_bound_to(self.script, node), *_added_to(self.script, node)]
+            option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
+            default = [option.default] if option is not None and option.default is not None else []
+            return [*_bound_to(self.script, node), *_added_to(self.script, node), *default]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
-        if last_name(node.func) in names:
+        if last_name(node.func) in names and self._may_draw(node):
             if names is not _NUMBERS or self._is_trained(node):
                 found.append(node)
             return []
         functions = self.script.functions(self.script.last(node.func))
         return [n.value for f in functions for n in walk(f) if isinstance(n, ast.Return) and n.value]
+
+    def _may_draw(self, call: ast.Call) -> bool:
+        """Whether what is called like a draw is one: `SystemRandom().random()`, and no method of the project's."""
+        of = self.script.dotted(call.func).rpartition(".")[0] or ast.unparse(call.func).rpartition(".")[0]
+        return not _OF_RANDOM.match(last_name(call.func)) or of.lower().endswith(("random", "random()"))
 
     def _is_trained(self, node: ast.AST) -> bool:
         """Whether a number comes up in a pass that trains, and in no loop within it: an evaluation's."""

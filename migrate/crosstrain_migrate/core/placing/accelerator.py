@@ -21,6 +21,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .first import needs_accelerator
+from .known import asks_alike, done_instead
 from .settings import only_sets
 from .waiting import given_timeout
 
@@ -308,9 +309,11 @@ class Accelerators:
 
     def _device_options(self, frame: Frame) -> list[str]:
         """What the run's first accelerator is told of the author's device."""
-        if self.choice is None or frame is not self.choice.frame:
+        if self.choice is None:
             return []
         code, device = self.choice.code, self.choice.device
+        if frame is not self.choice.frame:
+            return [f"cpu={code}"] if code and asks_alike(self.script, frame, self.choice.frame, code) else []
         if code in (f'str({device}) == "cpu"', f'{device} == "cpu"'):
             code = ""  # the device says both whether and which
         return [*([f"cpu={code}"] if code else []), *([f"device={device}"] if device else [])]
@@ -377,11 +380,13 @@ class Accelerators:
         return self._functions_called_in(running, without=home)
 
     def _functions_called_in(self, statements: list[ast.stmt], without: Frame | None = None) -> set[Frame]:
+        """without: a function that is left out, and with it what is done instead of calling it."""
+        instead = done_instead(self.script, without) if without is not None else []
         found: set[Frame] = set()
         work: list[ast.AST] = list(statements)
         while work:
             for node in walk(work.pop()):
-                if not isinstance(node, ast.Call):
+                if not isinstance(node, ast.Call) or any(s in instead for s in self.script.around(node)):
                     continue
                 name = self.script.last(node.func)
                 functions = (

@@ -248,18 +248,21 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
 
 
 def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
-    """`if args.cuda: model.cuda()`"""
+    """`if args.cuda: model.cuda()`, `if args.cpu: ... else: model.cuda()`"""
     if not isinstance(node, ast.If) or not is_about_gpu(script, frame, node.test):
         return None
-    if not _moves_to_gpu(script, frame, node.body) or any(
-        is_method(n, "cuda", "to") for s in node.orelse for n in walk(s)
+    is_else = bool(node.orelse) and not isinstance(node.orelse[0], ast.If)
+    is_below = is_else and _moves_to_gpu(script, frame, node.orelse)
+    moved, other = (node.orelse, node.body) if is_below else (node.body, node.orelse)
+    if not _moves_to_gpu(script, frame, moved) or any(
+        is_method(n, "cuda", "to") for s in other for n in walk(s)
     ):
         return None
     same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
     if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
     flag = flag_of(script, frame, node.test)
-    return (negated(flag), node) if flag else None
+    return (flag if is_below else negated(flag), node) if flag else None
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:

@@ -40,7 +40,8 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
                 asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
-                        return _with_own_number(script, choice, found[1])
+                        choice = _with_own_number(script, choice, found[1])
+                        return _with_early_device(script, choice, frame, found[1])
                 is_said = isinstance(found[1], ast.Call)  # where the call is replaced
                 first = first or (found[1] if asked and not is_said else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
@@ -68,6 +69,21 @@ def _with_own_number(script: Script, choice: Choice, chosen: ast.AST) -> Choice:
     own = held["device"]
     code = f'str({own}) == "cpu"'
     return replace(choice, code=code, device=own, option=own, as_text=not is_made)
+
+
+def _with_early_device(script: Script, choice: Choice, frame: Frame, chosen: ast.AST) -> Choice:
+    """The choice, behind which the options have the accelerator's device: a function that runs above it has put another one
+    there, `opt.device = torch.device("cuda:0" if opt.gpu else "cpu")`."""
+    bound = next((n for n in walk(script.statement(chosen)) if isinstance(n, ast.Assign)), None)
+    target = bound.targets[0] if bound is not None else None
+    calls = script.callers(frame) if is_function_frame(frame) else []
+    above = [c for c in calls if script.frame(c) is choice.frame and place_of(c) < place_of(choice.before)]
+    if bound is None or not isinstance(target, ast.Attribute) or choice.option or not above:
+        return choice
+    own = _name_given(script, frame, target.value)
+    is_made = isinstance(bound.value, ast.Call) and script.dotted(bound.value.func) == "torch.device"
+    is_known = own in names_in(ast.parse(choice.code))
+    return replace(choice, option=f"{own}.{target.attr}", as_text=not is_made) if is_known else choice
 
 
 def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[Frame, str]:

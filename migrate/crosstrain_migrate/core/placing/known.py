@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from crosstrain_migrate.core.reading.forms import Frame, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -91,3 +91,24 @@ def known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> 
     if any((place_of(store) < place_of(place)) is isinstance(store.ctx, ast.Del) for store in stores):
         return ""  # bound below the place, or deleted above it
     return negated(code) if isinstance(asked, ast.UnaryOp) else code
+
+
+def asks_alike(script: Script, frame: Frame, other: Frame, code: str) -> bool:
+    """Whether one caller runs a function or the other, `train(args)` or `evaluate(args)`, and it asks the same of what it is
+    given."""
+    if not is_function_frame(frame) or not is_function_frame(other):
+        return False
+    asked = [n for n in walk(ast.parse(code)) if isinstance(n, ast.Attribute | ast.Subscript | ast.Name)]
+    texts = {ast.unparse(n) for n in script.within(frame) if isinstance(n, ast.expr)}
+    callers = [{script.frame(call) for call in script.direct_callers(one)} for one in (frame, other)]
+    is_given = names_in(ast.parse(code)) <= {*script.parameters(frame)} & {*script.parameters(other)}
+    return is_given and texts.issuperset(map(ast.unparse, asked)) and not callers[0].isdisjoint(callers[1])
+
+
+def done_instead(script: Script, function: Frame) -> list[ast.stmt]:
+    """What callers do in the other arm of an `if` in which they call a function."""
+    calls = script.direct_callers(function) if is_function_frame(function) else []
+    ifs = [one for call in calls for one in script.around(call) if isinstance(one, ast.If)]
+    arms = [arm for one in ifs for arm in (one.body, one.orelse)]
+    is_inside = script.table.is_inside
+    return [s for arm in arms if not any(is_inside(c, s) for c in calls for s in arm) for s in arm]

@@ -18,6 +18,12 @@ from .forms import FUNCTIONS
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
+_CALL_NOTHING = (
+    "object",
+    "abc.ABC",
+    "torch.nn.Module",
+)  # whose own code calls no other method of a derived class
+_CALLED = ("forward", "write", "flush")  # of a network, and of what is `sys.stdout`
 _OF_GROUP = ("command", "group", "callback", "result_callback")
 
 
@@ -61,7 +67,7 @@ class Reached:
                 yield from self._meant(self.script.module(node), node.id)
                 continue
             if isinstance(node, ast.Constant):
-                named = self._named_in(node.value) if isinstance(node.value, str) else ()
+                named = self._named_in(node) if isinstance(node.value, str) else ()
                 yield from (one for one in named if self._may_be_looked_up(one))
                 continue
             if isinstance(node, ast.Attribute) and (held := held_by_file(self.script, node)):
@@ -90,8 +96,12 @@ class Reached:
                     (s for s in source.body if isinstance(s, ast.ClassDef)) if source is not None else ()
                 )
 
-    def _named_in(self, text: str) -> Iterator[Function | ast.ClassDef]:
-        """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`."""
+    def _named_in(self, node: ast.Constant) -> Iterator[Function | ast.ClassDef]:
+        """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
+        `mode == "train"`, is looked up nowhere."""
+        if isinstance(self.script.parent(node), ast.Compare) and not self._asks_objects_by_name:
+            return
+        text = node.value
         yield from self.script.defined.get(text, ())
         for word in re.findall(r"\w+", text) if "|" in text else ():
             found = self.script.defined.get(word, ())
@@ -148,13 +158,35 @@ class Reached:
         return [*inner, *_held_by(self.script, module, name, 0)] or defined
 
     def _called_unseen(self, cls: ast.ClassDef) -> list[Function]:
-        """The methods that Python calls, or a library that an object of a derived class is given to."""
-        is_model = all(self.script.dotted(base) == "torch.nn.Module" for base in cls.bases)
+        """The methods that Python calls, or a library that an object of a derived class is given to, or that are found by
+        name: `getattr(self, args.mode)()`."""
+        is_derived = any(self.script.dotted(base) != "torch.nn.Module" for base in cls.bases)
+        is_open = is_derived and (self._asks_objects_by_name or self._is_of_library(cls, 0))
         return [
             one
             for one in self.script.methods(cls)
-            if one.name.startswith("__") or one.name == "forward" or not is_model
+            if one.name.startswith("__") or one.name in _CALLED or is_open
         ]
+
+    def _is_of_library(self, cls: ast.ClassDef, depth: int) -> bool:
+        """Whether a class is derived from a library's that calls its methods; a network's are called by the script."""
+        for base in cls.bases:
+            own = [
+                one for one in self.script.defined.get(last_name(base), ()) if isinstance(one, ast.ClassDef)
+            ]
+            if self.script.dotted(base) in _CALL_NOTHING:
+                continue
+            if not own or depth > 4 or any(self._is_of_library(one, depth + 1) for one in own):
+                return True
+        return False
+
+    @cached_property
+    def _asks_objects_by_name(self) -> bool:
+        """Whether a method may be found by a text that the code does not say: `getattr(self, mode)`, `eval("self." + mode)`."""
+        calls = [n for n in self.script.table.parents if isinstance(n, ast.Call)]
+        given = {one for call in calls for one in call.args}  # `print(getattr(self, name))`
+        asked = (c for c in calls if _asks_by_name(c) and c not in given)
+        return any(map(_evaluates, calls)) or any(not self.script.is_imported(c.args[0]) for c in asked)
 
     @cached_property
     def entry_points(self) -> list[Function]:
@@ -221,9 +253,14 @@ def _looks_up(script: Definitions, node: ast.AST) -> bool:
         )
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Attribute) and node.attr == "__dict__" and script.is_imported(node)
-    if isinstance(node.func, ast.Name) and node.func.id == "getattr":
-        return script.is_imported(node.args[0]) and not isinstance(node.args[-1], ast.Constant)
+    if _asks_by_name(node):
+        return script.is_imported(node.args[0])
     return _may_mean_any(node)
+
+
+def _asks_by_name(call: ast.Call) -> bool:
+    is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) > 1
+    return is_getattr and not isinstance(call.args[1], ast.Constant)
 
 
 def _evaluates(call: ast.Call) -> bool:

@@ -227,7 +227,7 @@ class Roles:
     def _stepped_in(self, frame: Frame) -> list[tuple[str, ast.Call]]:
         found: list[tuple[str, ast.Call]] = []
         for call in self.script.calls_in(frame):
-            if not is_method(call, *STEPS):
+            if not is_method(call, *STEPS) or not self.script.is_reached(call):
                 continue
             of: ast.expr = call.func.value
             if "scaler" in written(of).lower() and call.args:

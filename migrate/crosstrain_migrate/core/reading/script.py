@@ -402,10 +402,12 @@ class Script:
         return [(value, call) for value, call in given if value is not None]
 
     def run_by(self, call: ast.Call) -> list[Function]:
-        """The functions of the project that a call may run: the constructor of a class, else those of that name."""
+        """The functions of the project that a call may run: the constructor of a class, else the file's own of that name, else
+        those of that name."""
         if (cls := self.class_made(call)) is not None:
             return [one for one in self.methods(cls) if one.name == "__init__"]
-        return self.functions(self.last(call.func))
+        own = (one for one in self.functions(written(call.func)) if self.parent(one) is self.module(call))
+        return [*own] or self.functions(self.last(call.func))
 
     # -- what is reached ---------------------------------------------------------------------------------------
 

@@ -63,6 +63,11 @@ class Choice:
     option: str = ""
     as_text: bool = True
 
+    @property
+    def is_of_option(self) -> bool:
+        """Whether what the author chose is asked for where the accelerator puts its own."""
+        return self.option != "" and self.option == self.device
+
 
 def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
     """The calls by which a function is reached, those of its callers with them."""

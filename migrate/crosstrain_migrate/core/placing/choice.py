@@ -78,7 +78,7 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
         len(calls) != 1
         or not is_function_frame(function)
         or not script.is_entry(calls[0])
-        or choice.option
+        or choice.is_of_option
         or not choice.code
     ):
         return None

@@ -94,7 +94,7 @@ def below_visible(script: Script, choice: Choice | None) -> Choice | None:
     """The choice below the statement that says which GPUs there are, where nothing above it needs the accelerator or a GPU."""
     suite = script.suite_of(choice.before) if choice is not None else []
     last = max((place_of(s) for s in suite if chooses_visible(s)), default=(0, 0))
-    if choice is None or choice.option or last < place_of(choice.before):
+    if choice is None or choice.is_of_option or last < place_of(choice.before):
         return choice
     behind, above = _up_to(script, choice, last)
     nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]

@@ -37,6 +37,15 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
 
 
+@pytest.mark.parametrize(("tells", "is_all"), [(TELLS, True), ("print(seen)", False)])
+def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
+    then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"
+    size = "args.batch_size\n        steps += args.batch_size"
+    after = converted(TRAINING.format(count="len(rows)", size=size, then=then))
+    assert ("steps += args.batch_size * accelerator.num_processes\n" in after) is is_all
+    assert "mean += args.batch_size\n" in after
+
+
 @pytest.mark.parametrize(
     ("then", "after"),
     [
@@ -68,3 +77,24 @@ def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
     script = script.replace("<step>", "x, y = rows[n : n + 8]\n        <step>")
     made = converted(script.format(count="len(rows) // 8", size="1", then="print(i, count)"))
     assert "print(i, -(-count // accelerator.num_processes))\n" in made
+
+
+MAKER = """<torch>
+class Rows:
+    def __call__(self, epoch):
+        return DataLoader([], 8)
+    def __len__(self):
+        return {length}
+rows = Rows()
+<model>
+for epoch in range(2):
+    for i, (x, y) in enumerate(rows(epoch)):
+        <step>
+        print("%d of %d" % (i, len(rows)))
+"""
+
+
+@pytest.mark.parametrize(("length", "is_share"), [("64 // 8", True), ("64", False)])
+def test_the_batches_of_what_makes_a_loader(length: str, is_share: bool) -> None:
+    after = converted(MAKER.format(length=length))
+    assert ("(i, -(-len(rows) // accelerator.num_processes))" in after) is is_share, after

@@ -59,6 +59,8 @@ state = torch.load("w", map_location=lambda s, p: s.cuda(args)) => s, p: s.to(de
 if args: ones = torch.cuda.FloatTensor(3) => if args: ones = torch.FloatTensor(3).to(accelerator.device)
 place = args.get("device", "cuda") => place = args.get("device", accelerator.device.type)
 place = getattr(args, "device", "cuda:0") => place = getattr(args, "device", accelerator.device.type)
+cfg = TensorDataset(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device.type
+cfg = args(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device\n
 Tensor = torch.cuda.FloatTensor => torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
 n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accelerator.device)
 n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
@@ -201,11 +203,11 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
 @pytest.mark.parametrize("chosen", ['"cuda:2"', '"cuda" if args.gpu else "cpu"'])
 def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str, chosen: str) -> None:
     given = f"device={chosen}"
-    text = script(f"place({given}); summary(net, {given}); torch.ones(2, {given})")
+    text = script(f"place({given}); summary(net, {given}); torch.ones(2, {given})\n    place({chosen})")
     text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
     after = converted("from torchsummary import summary\n" + text)
     assert f"place(device=accelerator.device{kind}); summary(net, device=accelerator.device.type); " in after
-    assert "torch.ones(2, device=accelerator.device)" in after
+    assert f"torch.ones(2, device=accelerator.device)\n    place(accelerator.device{kind})\n" in after
 
 
 SHARED = """import torch

@@ -509,3 +509,29 @@ def test_a_collate_function_evaluates_nothing(given: str) -> None:
 def test_the_same_loop_over_batches_is_dealt() -> None:
     after = converted(COLLATE.format(given="loader = DataLoader([], 8)", end="print(together(loader))"))
     assert ".prepare_evaluation(batch)" in after
+
+
+TOLD = """<torch>
+<model>
+def learn(x, y, train=True):
+    loss = F.mse_loss(model(x), y)
+    if train:
+        <step loss>
+    return loss
+def step(batch, train):
+    return learn(*batch, train=train)
+for batch in DataLoader([], 8):
+    step(batch, True)
+total = 0.0
+model.eval()
+for batch in DataLoader([], 4):
+    total += step(batch, {told}).item()
+print(total)
+"""
+
+
+@pytest.mark.parametrize(("told", "is_test"), [("False", True), ("batch is not None", False)])
+def test_a_step_that_is_told_not_to_train(told: str, is_test: bool) -> None:
+    after = converted(TOLD.format(told=told))
+    assert ("prepare_evaluation(DataLoader([], 4))" in after) is is_test, after
+    assert "for batch in accelerator.prepare(DataLoader([], 8)):" in after

@@ -61,6 +61,20 @@ class Film:
 --
 film = Film()
 film.save("film.mp4")
+== but what it leaves to a library's class is a file
+class Options(Tap):
+    def save(self):
++         if PartialState().is_main_process:
+.         super().save("options.json")
+class Page:
+    def save(self, path):
+        self.path = path
+class Front(Page):
+    def save(self):
+        super().save("front.html")
+--
+Options().save()
+Front().save()
 == a folder that one process empties is not listed by the others
 * for name in os.listdir("old"):
 .     os.remove(os.path.join("old", name))

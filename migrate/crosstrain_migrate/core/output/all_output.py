@@ -60,6 +60,12 @@ class Output:
         if not any(self.script.class_of(one) is None for one in self.script.functions("print")):
             self._prints()  # the author's own prints as it likes
 
+    def plan_shared_folders(self, but: Callable[[ast.AST], bool]) -> None:
+        """The folders that all processes of a script which distributes itself make."""
+        stamps = Stamps(self.plan, self.accelerators, self.audience)
+        files = Files(self.plan, self.accelerators, self.audience, stamps)
+        Folders(self.plan, files, self.audience, stamps).allow(but)
+
     def _prints(self) -> None:
         for call in self.script.calls:
             if self.script.dotted(call.func) != "print" or not is_statement_call(self.script, call):

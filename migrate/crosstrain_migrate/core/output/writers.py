@@ -220,6 +220,10 @@ def _of_project(script: Script, call: ast.Call) -> bool:
     is_asked = of is not None and not (
         script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
     )
+    if isinstance(of, ast.Call) and written(of.func) == "super":  # a library's, where no class above has one
+        cls = script.class_of(script.frame(of))
+        above = script.all_methods(cls) if cls is not None else []
+        return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
     if made and all(isinstance(one, ast.Call) and _LIBRARY.match(script.dotted(one.func)) for one in made):
         return False  # `picture = Image.fromarray(rows)`

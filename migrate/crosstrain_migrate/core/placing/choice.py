@@ -14,7 +14,6 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
@@ -22,7 +21,7 @@ from .asked import asked_device, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import Place, is_given_back, is_known_above, known_at, set_by_calls
+from .known import Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
 from .on_the_way import frames_to_training
 from .sides import (
     asks_availability,
@@ -345,19 +344,9 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
 
     at_head: at the head of the function, where what the choice asks is known there.
     """
-    statement: ast.stmt = script.statement(at)
-    top: list[ast.stmt] = frame.body
-    while statement not in top:
-        above = script.parent(statement)
-        if (
-            above is None
-            or isinstance(above, ast.Module)
-            or (isinstance(above, ast.If) and is_main_test(above))
-        ):
-            break
-        statement = above if isinstance(above, ast.stmt) else script.statement(above)
     asked = ast.parse(code, mode="eval").body
     stores = _set_at(script, frame, asked)
+    statement = own_statement(script, frame, at, stores)
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
     known = max([(0, 0), *map(place_of, stores), *_imports_of(frame, names_in(asked))])

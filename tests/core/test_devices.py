@@ -112,6 +112,12 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
     assert after.count("is_available") == code.count("is_available")
 
 
+@pytest.mark.parametrize(("code", "is_said"), [("n = args.type({})", False), ("kind = {}", True)])
+def test_a_type_of_cuda_that_stays_one_is_said(code: str, is_said: bool) -> None:
+    found = notes(script(before=code.format("torch.cuda.LongTensor")), "CT105")
+    assert any("stay on the CPU" in one.reason for one in found) is is_said
+
+
 @pytest.mark.parametrize(
     ("test", "is_guard"),
     [

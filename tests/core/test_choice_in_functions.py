@@ -103,6 +103,31 @@ def test_a_device_that_a_function_has_put_among_the_options_before_is_the_accele
     assert device in after
 
 
+BOUND_ANEW = """import argparse
+<torch>
+def choose({name}):
+    if {name} == "gpu" and torch.cuda.is_available():
+        device = torch.device("cuda:0")
+    else:
+        device = torch.device("cpu")
+    return device
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="gpu")
+args = parser.parse_args()
+device = choose(args.device)
+net = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(net(x.to(device)), y.to(device))>
+"""
+
+
+def test_a_parameter_that_holds_the_device_behind_its_test_is_asked_as_any_other() -> None:
+    after = [converted(BOUND_ANEW.format(name=name)) for name in ("device", "wanted")]
+    assert all(
+        "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in one for one in after
+    )
+
+
 EITHER = """import argparse
 <torch>
 def train(args):

@@ -111,9 +111,11 @@ class DeviceTexts:
 
     def arms(self, node: ast.If) -> None:
         """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
-        for value in arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else ():
-            if self.edits.makes_device(value):
-                self.edits.place(value)
+        arms = arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else []
+        if arms:
+            self.edits.lost.choice(node)
+        for value in filter(self.edits.makes_device, arms):
+            self.edits.place(value)
 
     def _is_read_as_text(self, assign: ast.Assign) -> bool:
         return any(must_be_text(self.script, written(target)) for target in assign.targets)

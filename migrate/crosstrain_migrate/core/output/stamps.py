@@ -30,12 +30,9 @@ _NAMES = frozenset(
         *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
     }
 )
-_DRAWS = frozenset(
-    {"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"}
-)  # a seed, a name
-_OF_RANDOM = re.compile(
-    r"(random|choices?)$"
-)  # a number or letters of a name, where a module of this name draws them
+_DRAWS = frozenset({"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"})
+# A number or letters of a name, where a module of this name draws them.
+_OF_RANDOM = re.compile(r"(random|choices?)$")
 _MADE = frozenset(
     {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself

@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])(mps|cpu)(?![a-z])|accel", re.I)
+_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])(mps(?![a-z])|cpu(_only)?(?!\w))|accel", re.I)
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 
 

@@ -59,6 +59,7 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
         ("options.cpu", "net.float()", "net.cuda()", "cpu=options.cpu"),
         ("options.cpus > 3", "net.cuda()", "pass", ""),
         ("options.cpu_offload", "net.offload()", "net.cuda()", ""),
+        ("options.gpus > 1", "net.share()", "net.cuda()", ""),
     ],
 )
 def test_a_flag_that_names_the_cpu_chooses_it(test: str, body: str, otherwise: str, cpu: str) -> None:

@@ -199,14 +199,12 @@ class Reached:
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
         functions = [s for s in self.script.entry.body if isinstance(s, FUNCTIONS)]
-        is_empty = any(is_main_test(s) and isinstance(s.body[0], ast.Pass) for s in acts if isinstance(s, ast.If))
+        is_empty = any(
+            is_main_test(s) and isinstance(s.body[0], ast.Pass) for s in acts if isinstance(s, ast.If)
+        )
         offers = offers or not (is_empty or may_act(self.script, calls))
         asked = self._asked_objects
-        return [
-            one
-            for one in functions
-            if offers or _is_command(one, called) or _is_given(one, asked)
-        ]
+        return [one for one in functions if offers or _is_command(one, called) or _is_given(one, asked)]
 
     @cached_property
     def _asked_objects(self) -> set[str]:

@@ -101,6 +101,12 @@ def test_an_epoch_has_the_steps_of_one_process(steps: str, more: str, share: str
     assert bool(notes(text, "CT201")) is ("Lambda" in more)
 
 
+def test_state_that_is_carried_past_the_batches_of_others_is_said() -> None:
+    text = SCRIPT.replace("for step in", "state = None\nfor step in")
+    carried = text.replace("loss = model(batch)", "out, state = model(batch, state)\n    loss = out")
+    assert not notes(text, "CT201") and "`state` is carried" in notes(carried, "CT201")[0].reason
+
+
 LINES = """
 import random
 import torch

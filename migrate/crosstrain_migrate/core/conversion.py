@@ -248,7 +248,7 @@ def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: lis
     """What the processes clip, keep and show, where their author knew of one."""
     plan_local_passes(plan, roles, dealt)
     plan_clipping(plan, roles, accelerators)
-    note_carried_state(plan, roles)
+    note_carried_state(plan, roles.data)
     note_kept_state(plan, roles)
     note_seeds(plan, roles)
     plan_shown_losses(plan, roles, accelerators, dealt)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.draws import RANDOM, moved_on
 from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
@@ -19,6 +20,8 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
+
+from .carried import note_carried_state
 
 RULE = "CT201"
 REASON = "each process trains on its share of the batches that are taken one by one"
@@ -55,6 +58,8 @@ def plan_queued(plan: Plan, accelerators: Accelerators, found: list[Queued]) -> 
     for take, name in names.items():  # `iter(take, None)` is not written: authors name their counters `iter`
         code = f"{name} = {accelerator}.prepare({take} for _ in itertools.count())"
         plan.before(loop, RULE, REASON, code)
+    loops = [(one.call, script.loops_around(one.call)[0]) for one in found]
+    note_carried_state(plan, [Data(call, script.frame(call), loop) for call, loop in loops])
     for numbers in dict.fromkeys(_numbers_of_epoch(script, one.call) for one in found):
         _share_steps(plan, accelerators, numbers)
     replaced = [plan.replace(o.call, RULE, REASON, f"next({names[written(o.call)]})") for o in found]

@@ -357,6 +357,42 @@ def test_a_wrapper_above_the_choice_has_the_accelerator_where_the_flag_is_known_
     assert made < wrapped
 
 
+IN_TRY = """import argparse
+<torch>
+parser = argparse.ArgumentParser()
+parser.add_argument("--cuda", action="store_true")
+def train(options, say):
+    <model>
+    if options.cuda:
+        model.cuda()
+    <loop>
+def main():
+    {block}:
+        options = parser.parse_args()
+        print("begin")
+        {inside}
+    {end}
+    {behind}
+main()
+"""
+BOTH = "train(options, len) if options.quiet else train(options, print)"
+
+
+@pytest.mark.parametrize(
+    ("block", "end", "said"),
+    [
+        ("try", "except KeyboardInterrupt: print('stopped')", "PartialState().print('stopped')"),
+        ("with open('log') as file", "print('over')", "accelerator.print('over')"),
+    ],
+)
+def test_options_that_one_block_alone_knows_choose_in_it(block: str, end: str, said: str) -> None:
+    after = converted(IN_TRY.format(block=block, inside=BOTH, end=end, behind=""))
+    made = "parse_args()\n        accelerator = Accelerator(cpu=not options.cuda)\n        accelerator.print("
+    assert made in after and said in after and "model.to(accelerator.device)" in after
+    below = converted(IN_TRY.format(block=block, inside="pass", end=end, behind=BOTH))
+    assert "\n    accelerator = Accelerator(cpu=not options.cuda)\n" in below
+
+
 ASKED = """import argparse
 <torch>
 def choose(asked):

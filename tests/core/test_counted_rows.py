@@ -37,6 +37,15 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
 
 
+@pytest.mark.parametrize(("tells", "is_all"), [(TELLS, True), ("print(seen)", False)])
+def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
+    then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"
+    size = "args.batch_size\n        steps += args.batch_size"
+    after = converted(TRAINING.format(count="len(rows)", size=size, then=then))
+    assert ("steps += args.batch_size * accelerator.num_processes\n" in after) is is_all
+    assert "mean += args.batch_size\n" in after
+
+
 @pytest.mark.parametrize(
     ("then", "after"),
     [

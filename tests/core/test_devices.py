@@ -112,6 +112,12 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
     assert after.count("is_available") == code.count("is_available")
 
 
+@pytest.mark.parametrize(("code", "is_said"), [("n = args.type({})", False), ("kind = {}", True)])
+def test_a_type_of_cuda_that_stays_one_is_said(code: str, is_said: bool) -> None:
+    found = notes(script(before=code.format("torch.cuda.LongTensor")), "CT105")
+    assert any("stay on the CPU" in one.reason for one in found) is is_said
+
+
 @pytest.mark.parametrize(
     ("test", "is_guard"),
     [
@@ -195,6 +201,13 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
     after = converted(RUNNERS)
     assert "model.train()" in after and "self.fitter.train(rows)" in after
     assert "runner.train(train([]), device=" in after
+
+
+def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path: Path) -> None:
+    own = "import torch\ndef load(name, device='cuda'):\n    return torch.load(name, map_location=device)\n"
+    line = "json.load(open('a')); nets.load('a'{}); args.load('a')\n"
+    convert(write(tmp_path, entry="import json, nets\n" + script(line.format("")), nets=own), "entry")
+    assert line.format(", device=accelerator.device") in (tmp_path / "entry.py").read_text()
 
 
 @pytest.mark.parametrize(

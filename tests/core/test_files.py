@@ -138,6 +138,11 @@ class Page:
         self.name = name
 picture = PIL.Image.fromarray(rows)
 * picture.save("a.png")
+def drawn():
+    grid = PIL.Image.new("RGB", (8, 8))
+    return grid
+board = drawn()
+* board.save("b.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves

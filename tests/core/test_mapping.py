@@ -243,11 +243,22 @@ def test_what_the_spawning_process_writes_one_process_writes() -> None:
 def test_what_the_spawned_processes_write_is_their_own() -> None:
     worker = NODE.replace("def work(gpu, args):\n", f"def work(gpu, args):\n{BEFORE}")
     after = converted(worker)
-    assert '        os.makedirs("run")\n    with open("run/options.txt", "w") as file:' in after
+    assert (
+        '        os.makedirs("run", exist_ok=True)\n    with open("run/options.txt", "w") as file:' in after
+    )
     assert '    print("starting")\n' in after
     both = worker.replace(BEFORE, "    note(args)\n").replace("mp.spawn(", "note(args)\n    mp.spawn(")
     shared = both.replace("def work(", f"def note(args):\n{BEFORE}\ndef work(", 1)
     assert '    print("starting")\n' in converted(shared)
+
+
+@pytest.mark.parametrize("more", ["if args.rank == 0:\n        {}", "{}\n    else:\n        print('there')"])
+def test_a_folder_that_one_spawned_process_makes_or_that_decides_stays(more: str) -> None:
+    makes = more.format(
+        'if not os.path.exists("run"):' + "\n    " * more.count("        {") + '        os.makedirs("run")'
+    )
+    after = converted(NODE.replace("def work(gpu, args):\n", f"def work(gpu, args):\n    {makes}\n"))
+    assert 'os.makedirs("run")\n' in after
 
 
 NAMED_LIKE_IT = """import os

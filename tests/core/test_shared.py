@@ -141,14 +141,21 @@ def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("shares", "moved"),
-    [(True, "zeros.to(PartialState().device.type)"), (False, "zeros.to(PartialState().device)")],
+    ("shares", "given", "moved"),
+    [
+        (True, "", "zeros.to(PartialState().device.type)"),
+        (False, "", "zeros.to(PartialState().device)"),
+        (True, "x.get_device()", "zeros.to(PartialState().device.type)"),
+        (True, "at", "zeros.to(PartialState().device.type)"),
+        (True, "0", "zeros.to(PartialState().device)"),
+    ],
 )
-def test_a_network_to_be_replicated_follows_the_current_gpu(shares: bool, moved: str, tmp_path: Path) -> None:
+def test_a_network_to_be_replicated_follows_the_current_gpu(
+    shares: bool, given: str, moved: str, tmp_path: Path
+) -> None:
     """DataParallel runs a replica with its own GPU as the current one."""
-    net = NET.replace(
-        "return self.line(x)", "zeros = torch.zeros(len(x), 1)\n        return zeros.cuda() + self.line(x)"
-    )
+    at = "zeros, at = torch.zeros(len(x), 1), None\n        at = x.get_device()"
+    net = NET.replace("return self.line(x)", f"{at}\n        return zeros.cuda({given}) + self.line(x)")
     folder = write(_project(tmp_path), net=net)
     if not shares:
         (folder / "student.py").unlink()

@@ -191,6 +191,23 @@ def test_the_last_loss_that_a_training_returns_is_said(call: str, is_said: bool)
     assert bool(notes(f"<torch>\n<model>\n{learn}{call}\n", "CT602")) is is_said
 
 
+@pytest.mark.parametrize(
+    ("number", "behind", "is_said"),
+    [
+        ("loss.item()", "print(net.kept)", True),
+        ("loss.item()", "pass", False),
+        ("1", "print(net.kept)", False),
+    ],
+)
+def test_a_loss_in_a_list_of_an_object_that_the_caller_reads_is_said(
+    number: str, behind: str, is_said: bool
+) -> None:
+    learn = "def learn(net):\n    total = 0.0\n    for x in DataLoader(data):\n        <step loss = net(x).mean()>\n"
+    learn += f"        total += loss.item()\n        net.kept['loss'].append({number})\n    print(total)\n"
+    text = f"<torch>\n<model>\n{learn}net = model\nnet.kept = {{'loss': []}}\nlearn(net)\n{behind}\n"
+    assert bool(notes(text, "CT602")) is is_said
+
+
 @pytest.mark.parametrize("own", OWN)
 def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
     above, step = OWN[own]

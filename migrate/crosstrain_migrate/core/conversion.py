@@ -227,6 +227,8 @@ def _planned_by(
     first = BeforeSpawn(script)
     if mapped and first.spawns:  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
+    if mapped:
+        Output(plan, accelerators, [], [], []).plan_shared_folders(first.is_alone)
     if evaluations is not None:
         _plan_shown(plan, roles, accelerators, dealt)
         training = [*roles.frames, *(one.frame for one in roles.data), *map(script.frame, evaluations.loops)]

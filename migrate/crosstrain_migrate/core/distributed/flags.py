@@ -51,28 +51,27 @@ def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
 def note_options(plan: Plan, roles: Roles) -> None:
     """Says which option shares the data out, where it is off unless a user gives it: launched without it, all processes
     train on the same."""
-    script, options = plan.script, Options(plan.script)
+    script, defaults = plan.script, _Defaults(plan)
     calls = [call for call in script.calls if SAMPLERS.search(script.last(call.func))]
     calls = calls or [call for call in script.calls if makes_group(script, call)]
-    training = {t for one in roles.backwards for t in _tests(script, one.call, 0)}  # `if args.do_train:`
-    asked = [[test for test in _tests(script, call, 0) if test not in training] for call in calls]
-    off = [next((test for test in tests if _is_off(plan, options, test)), None) for tests in asked]
-    tests = [test for test in off if test is not None]
+    training = {t for one in roles.backwards for t, _ in _tests(script, one.call, 0)}  # `if args.do_train:`
+    off = [defaults.off_above(call, training) for call in calls]
+    tests = [found for found in off if found is not None]
     if tests and len(tests) == len(calls):
-        reason = f"several processes share the data only where `{script.source(tests[0])}`"
-        plan.note(RULE, tests[0], reason, "launch several processes with options under which that holds")
+        test, wanted = tests[0]
+        asked = f"`{script.source(test)}`{'' if wanted else ' does not hold'}"
+        reason = f"several processes share the data only where {asked}"
+        plan.note(RULE, test, reason, "launch several processes with options under which that is so")
 
 
-def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[ast.expr]:
-    """The tests that must hold where a node is reached, those around the one call of its function as well."""
+def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests that must hold where a node is reached, or must not, those around the one call of its function as well."""
     below = node
     for one in script.around(node):
         if isinstance(one, FUNCTIONS):
             break
-        if isinstance(one, ast.If | ast.IfExp):
-            body = one.body if isinstance(one, ast.If) else [one.body]
-            if below in body:
-                yield one.test
+        if isinstance(one, ast.If | ast.IfExp) and below is not one.test:
+            yield one.test, below is one.body if isinstance(one, ast.IfExp) else below in one.body
         below = one
     frame = script.frame(node)
     callers = script.callers(frame) if is_function_frame(frame) else []
@@ -80,32 +79,77 @@ def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[ast.expr]:
         yield from _tests(script, callers[0], depth + 1)
 
 
-def _is_off(plan: Plan, options: Options, test: ast.expr) -> bool:
-    """Whether a test asks for options alone, and does not hold by their defaults."""
-    if isinstance(test, ast.BoolOp):
-        every = all if isinstance(test.op, ast.Or) else any
-        return every(_is_off(plan, options, one) for one in test.values)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
-        asked, compared, value = test.left, _COMPARED.get(type(test.ops[0])), test.comparators[0].value
-    else:
-        asked, compared, value = test, operator.ne, None
-    if compared is None or plan.is_replaced(asked) or not isinstance(asked, ast.Attribute | ast.Name):
-        return False
-    option = options.read_by(asked)
-    attributes = (n for n in plan.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
-    if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
-        return False  # the script sets it itself
-    if option is None:  # of a configuration that is read from a file
-        return isinstance(asked, ast.Attribute) and not _is_defined(plan.script, asked.attr)
-    default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
-    if option.is_local_rank or not isinstance(default, ast.Constant):
-        return False
-    if asked is test:
-        return not default.value
-    try:
-        return not compared(default.value, value)
-    except TypeError:
-        return False
+class _Defaults:
+    """Which tests hold, and which do not, where a user gives no option."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.options = Options(plan.script)
+
+    def off_above(
+        self, node: ast.AST, but: set[ast.expr] | None = None, depth: int = 0
+    ) -> tuple[ast.expr, bool] | None:
+        """A test by which a node is not reached, with what it would have to be: that of an option, where a variable of the
+        script follows one, `if args.launcher == "none": distributed = False`."""
+        for test, wanted in _tests(self.script, node, 0):
+            if test in (but or ()):
+                continue
+            if self.holds(test) is (not wanted):
+                return test, wanted
+            stores = self._stores_of_flag(test) if wanted and depth < _DEPTH else []
+            off = [self.off_above(store, depth=depth + 1) for store in stores]
+            if off and None not in off:
+                return off[0]
+        return None
+
+    def _stores_of_flag(self, test: ast.expr) -> list[ast.AST]:
+        """Where the script sets a flag that is asked to anything but False."""
+        stores: list[ast.AST] = []
+        if isinstance(test, ast.Name) and self.script.binds(frame := self.script.frame(test), test.id):
+            stores += self.script.stores(frame, test.id)
+        elif isinstance(test, ast.Attribute):
+            every = self.script.table.each(ast.Attribute)
+            stores += [n for n in every if isinstance(n.ctx, ast.Store) and n.attr == test.attr]
+        bound = map(self.script.statement, stores)
+        values = [(one, getattr(one, "value", None)) for one in bound]
+        return [one for one, value in values if not (isinstance(value, ast.Constant) and not value.value)]
+
+    def holds(self, test: ast.expr) -> bool | None:
+        """Whether a test asks for options alone, and holds by their defaults, or does not; None where that is not known."""
+        if isinstance(test, ast.BoolOp):
+            found, ends = [self.holds(one) for one in test.values], isinstance(test.op, ast.Or)
+            return ends if ends in found else None if None in found else not ends
+        if (
+            isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.comparators[0], ast.Constant)
+        ):
+            asked, compared, value = test.left, _COMPARED.get(type(test.ops[0])), test.comparators[0].value
+        else:
+            asked, compared, value = test, operator.ne, None
+        if (
+            compared is None
+            or self.plan.is_replaced(asked)
+            or not isinstance(asked, ast.Attribute | ast.Name)
+        ):
+            return None
+        option = self.options.read_by(asked)
+        attributes = (n for n in self.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
+        if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
+            return None  # the script sets it itself
+        if option is None:  # of a configuration that is read from a file
+            is_read = isinstance(asked, ast.Attribute) and not _is_defined(self.script, asked.attr)
+            return False if is_read else None
+        default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
+        if option.is_local_rank or not isinstance(default, ast.Constant):
+            return None
+        if asked is test:
+            return bool(default.value)
+        try:
+            return bool(compared(default.value, value))
+        except TypeError:
+            return None
 
 
 def _is_defined(script: Script, name: str) -> bool:

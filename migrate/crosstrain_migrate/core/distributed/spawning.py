@@ -18,6 +18,10 @@ class BeforeSpawn:
         self.spawns = [c for c in script.calls if script.dotted(c.func).endswith("multiprocessing.spawn")]
         self._frames: dict[Frame, bool] = {}
 
+    def is_alone(self, node: ast.AST) -> bool:
+        """Whether a node runs in the first process of a script that starts others."""
+        return bool(self.spawns) and self.holds(node)
+
     def holds(self, node: ast.AST) -> bool:
         """Whether a node runs in the first process alone, by whichever way."""
         frame = self.script.frame(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from crosstrain_migrate.core.plan import Plan
@@ -36,7 +37,11 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
                 _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
             )
             kept = averages | returned | _computed(data.loop, growing) | _called(plan.script, walk(data.loop))
-            if is_shown or any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept):
+            is_left = any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept)
+            appends = [n for n in walk(data.loop) if is_method(n, "append")]
+            appends = [one for one in appends if not any(map(plan.is_replaced, walk(one)))]
+            losses = {text for one in _passes(plan.script, roles) for text in _losses(plan.script, one)}
+            if is_shown or is_left or _goes_to_others(plan.script, data.frame, appends, growing | losses):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
@@ -72,23 +77,28 @@ def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:
     """Whether a step keeps its loss where others read it: in a list of its object, `self.losses.append(loss.item())`, or of
     what it is given, `stats["loss"].append(loss.item())`, or as an attribute, `self.loss.backward()`."""
     losses, cls = _losses(script, one), script.class_of(one.frame)
-    others = [method for method in (script.methods(cls) if cls else ()) if method is not one.frame]
     if written(one.loss).startswith("self.") and cls is not None:
         steps, name = {other.frame for other in roles.backwards}, last_name(one.loss)
         return any(_reads_attribute(script, f, name) for f in script.reached_frames if f not in steps)
-    for call in script.calls_in(one.frame):
+    return _goes_to_others(script, one.frame, script.calls_in(one.frame), losses)
+
+
+def _goes_to_others(script: Script, frame: Frame, calls: Iterable[ast.AST], numbers: set[str]) -> bool:
+    """Whether numbers are appended to a list of the function's object, or of what it is given, that others read:
+    `net.history["loss"].append(total / n)`."""
+    cls = script.class_of(frame)
+    others = [method for method in (script.methods(cls) if cls else ()) if method is not frame]
+    for call in calls:
         held = call.func.value if is_method(call, "append") else None
         while isinstance(held, ast.Subscript):
             held = held.value
-        text = written(held) if held is not None else ""
-        if not losses & {written(n) for given in call.args for n in walk(given)}:
+        root, _, rest = (written(held) if held is not None else "").partition(".")
+        if not numbers & {written(n) for given in getattr(call, "args", ()) for n in walk(given)}:
             continue
-        if text.startswith("self."):
-            return any(script.reads(method, text) for method in others)
-        if any(
-            len(script.reads(script.frame(at), written(of))) > 1
-            for of, at in script.given_for(one.frame, text)
-        ):
+        if root == "self":
+            return any(script.reads(method, f"self.{rest}") for method in others)
+        given = [(script.frame(at), written(of)) for of, at in script.given_for(frame, root)] if root else []
+        if any(len(script.reads(at, f"{of}.{rest}" if rest else of)) > (not rest) for at, of in given):
             return True
     return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
@@ -54,6 +54,17 @@ class Folders:
                 code = f"{self.files.state(test)}.wait_for_everyone()"
                 self.plan.after(test, RULE, "all have asked before any goes on to make it", code, GROUP)
         self._questions()
+
+    def allow(self, but: Callable[[ast.AST], bool]) -> None:
+        """`if not exists(path): makedirs(path)`, and nothing else: several processes may find that it is not there."""
+        for call in filter(partial(is_statement_call, self.script), self.script.calls):
+            test = self.script.parent(self.script.statement(call))
+            is_bare = isinstance(test, ast.If) and len([*test.body, *test.orelse]) == 1
+            is_made = (
+                is_bare and writers.asks_for_files(test.test) and writers.makes_folder(self.script, call)
+            )
+            if is_made and self.audience.is_all(call) and not self._is_caught(call) and not but(call):
+                self._may_exist(call)
 
     def _stops_if_there(self, test: ast.If) -> bool:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""

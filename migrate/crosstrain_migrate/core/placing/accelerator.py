@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from crosstrain_migrate.core.plan import Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
@@ -128,8 +129,10 @@ class Accelerators:
         frame: Frame | None = self.script.frame(node)
         while frame is not None:
             place = self._made.get(frame)
-            if place is not None and (
-                self.script.frame(node) is not frame or place_of(place) <= place_of(node)
+            if (
+                place is not None
+                and (self.script.frame(node) is not frame or place_of(place) <= place_of(node))
+                and self._guards(place) <= self._guards(node)
             ):
                 return True
             frame = next((one for one in self.script.around(frame) if isinstance(one, FUNCTIONS)), None)
@@ -155,9 +158,12 @@ class Accelerators:
         return any(self.script.frame(c) is module and place_of(c) < place_of(made) for c in calls)
 
     def _guards(self, node: ast.AST) -> set[ast.AST]:
-        """What stands under `if __name__ == "__main__":`. A script that imports the file, and calls its functions, has no
-        accelerator that is made there; a function that is defined there has it."""
-        return {one for one in self.script.around(node) if is_main_test(one)}
+        """What a node stands under that may not have run: `if __name__ == "__main__":`, since a script that imports the file,
+        and calls its functions, has no accelerator that is made there, and a `try`, which its handlers leave anywhere; a
+        function that is defined there has it."""
+        path = [node, *self.script.around(node)]
+        guards = pairwise(path)
+        return {one for n, one in guards if is_main_test(one) or (isinstance(one, ast.Try) and n in one.body)}
 
     def is_early(self, node: ast.AST) -> bool:
         """Whether code runs before the script has chosen its device: it must not bring the processes to life.
@@ -374,7 +380,9 @@ class Accelerators:
         if self.choice is None:
             return set()
         home, last = self.choice.frame, place_of(self.choice.before)
-        before = [s for s in (*home.body, *self.script.suite_of(self.choice.before)) if place_of(s) < last]
+        inside = {self.choice.before, *self.script.around(self.choice.before)}
+        suites = (self.script.suite_of(one) for one in inside if isinstance(one, ast.stmt))
+        before = [s for suite in suites for s in suite if place_of(s) < last and s not in inside]
         before += [s for module in self.script.modules if module is not home for s in module.body]
         running = [s for s in before if not isinstance(s, (*FUNCTIONS, ast.ClassDef)) and not is_main_test(s)]
         return self._functions_called_in(running, without=home)

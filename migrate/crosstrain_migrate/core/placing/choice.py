@@ -14,7 +14,6 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
@@ -22,7 +21,7 @@ from .asked import asked_device, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .entries import device_among_settings
 from .first import needs_accelerator
-from .known import Place, is_given_back, is_known_above, known_at, set_by_calls
+from .known import Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
 from .on_the_way import frames_to_training
 from .sides import (
     asks_availability,
@@ -261,8 +260,20 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
     if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
-    flag = flag_of(script, frame, node.test)
+    flag = "" if _moves_anyway(script, node.test) else flag_of(script, frame, node.test)
     return (flag if is_below else negated(flag), node) if flag else None
+
+
+def _moves_anyway(script: Script, test: ast.expr) -> bool:
+    """`if args.gpu is not None: x = x.cuda(args.gpu)` beside `model.cuda(args.gpu)`, where None is the first GPU."""
+    number = written(test.left) if isinstance(test, ast.Compare) else ""
+    to_it = script.calls_that(lambda c: is_method(c, "cuda") and c.args and written(c.args[0]) == number)
+    return bool(number) and any(
+        not any(
+            isinstance(one, ast.If) and number in map(written, walk(one.test)) for one in script.around(call)
+        )
+        for call in to_it
+    )
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
@@ -333,19 +344,9 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
 
     at_head: at the head of the function, where what the choice asks is known there.
     """
-    statement: ast.stmt = script.statement(at)
-    top: list[ast.stmt] = frame.body
-    while statement not in top:
-        above = script.parent(statement)
-        if (
-            above is None
-            or isinstance(above, ast.Module)
-            or (isinstance(above, ast.If) and is_main_test(above))
-        ):
-            break
-        statement = above if isinstance(above, ast.stmt) else script.statement(above)
     asked = ast.parse(code, mode="eval").body
     stores = _set_at(script, frame, asked)
+    statement = own_statement(script, frame, at, stores)
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
     known = max([(0, 0), *map(place_of, stores), *_imports_of(frame, names_in(asked))])

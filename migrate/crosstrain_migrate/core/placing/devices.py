@@ -249,7 +249,8 @@ class Devices:
         named = "device=" if self._is_storage(of) else ""
         device = f"{self.edits.device(call)}{self._of_replica(call)}"
         self.plan.replace(call, RULE, REASON, f"{{of}}.to({named}{device}{more})", of=of, **holes)
-        self.edits.lost.number(call, of)
+        if not device.endswith(".type"):
+            self.edits.lost.number(call, of)
 
     def _own_cuda(self, call: ast.Call, of: ast.expr) -> None:
         """`model.cuda()` of a class that moves more than its parameters: its own method moves it to a GPU."""
@@ -266,11 +267,22 @@ class Devices:
         """The current GPU and not the process's, in a shared network: another script may run it by DataParallel."""
         frame = self.script.frame(call)
         cls = self.script.class_of(frame)
-        if cls is None or getattr(frame, "name", "") == "__init__" or not self.script.is_shared(call):
+        given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")]
+        if not self.script.is_shared(call):
             return ""
-        has_number = call.args or any(keyword.arg == "device" for keyword in call.keywords)
-        is_network = any(one.name == "forward" for one in self.script.methods(cls))
-        return ".type" if is_network and not has_number else ""
+        if given:
+            return ".type" if self._is_tensors(frame, given[0]) else ""
+        is_made = cls is None or getattr(frame, "name", "") == "__init__"
+        is_network = not is_made and any(one.name == "forward" for one in self.script.methods(cls))
+        return ".type" if is_network else ""
+
+    def _is_tensors(self, frame: Frame, number: ast.expr, depth: int = 4) -> bool:
+        """Whether a GPU's number may be that of a tensor: `x.cuda(y.get_device())`, also by variables and parameters."""
+        names = names_in(number) if depth else ()
+        sources = [(frame, value) for name in names for value in self.script.values(frame, name)]
+        given = (one for name in names for one in self.script.given_for(frame, name))
+        sources += [(self.script.frame(call), value) for value, call in given]
+        return asks_place(number) or any(self._is_tensors(home, one, depth - 1) for home, one in sources)
 
     def _is_storage(self, of: ast.expr) -> bool:
         """Whether `of` is what `torch.load` gives `map_location=lambda storage, loc: ...`, whose `to` takes keywords alone."""

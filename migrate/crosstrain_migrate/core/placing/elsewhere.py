@@ -13,10 +13,10 @@ from dataclasses import replace
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
-from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Choice
+from .known import own_statement
 from .options import Options
 from .origins import of_class
 
@@ -274,14 +274,7 @@ def _is_on(call: ast.Call, name: str) -> bool:
 
 def behind(script: Script, home: Frame, node: ast.AST) -> ast.stmt | None:
     """The next statement of a frame's own block, or of its `if __name__ == "__main__":`."""
-    statement: ast.AST = script.statement(node)
-    while statement not in home.body:
-        above = script.parent(statement)
-        if above is None or (isinstance(above, ast.If) and is_main_test(above)):
-            break
-        statement = above
-    if not isinstance(statement, ast.stmt):
-        return None
+    statement = own_statement(script, home, node, [node])
     suite = script.suite_of(statement)
     behind = suite[suite.index(statement) + 1 :]
     return behind[0] if behind else None

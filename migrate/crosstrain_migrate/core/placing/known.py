@@ -8,11 +8,31 @@ from collections.abc import Sequence
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .sides import flag_of, negated
 
 Place = ast.Name | ast.Attribute | ast.Call
+
+
+def own_statement(script: Script, frame: Frame, node: ast.AST, stores: Sequence[ast.AST]) -> ast.stmt:
+    """The statement of a frame's own block that a node stands in, or one of a block there that runs as a whole: of
+    `if __name__ == "__main__":`, or of a `try` or `with` in which alone what is stored is known."""
+    own = [s for s in (script.statement(node), *script.around(node)) if isinstance(s, ast.stmt)]
+    own = own[: own.index(frame)] if frame in own else own
+    found = own.pop()
+    while own and own[-1] in getattr(found, "body", ()) and _holds(script, frame, found, stores):
+        found = own.pop()
+    return found
+
+
+def _holds(script: Script, frame: Frame, block: ast.stmt, stores: Sequence[ast.AST]) -> bool:
+    own = [s for s in stores if script.table.is_inside(s, block)]
+    reads = [r for name in {n for s in own for n in names_in(s)} for r in script.reads(frame, name)]
+    end = (block.end_lineno or 0, block.end_col_offset or 0)
+    is_alone = bool(own) and all(place_of(read) <= end for read in reads)
+    return is_main_test(block) or (isinstance(block, ast.Try | ast.With) and is_alone)
 
 
 def set_by_calls(script: Script, frame: Frame, text: str) -> list[ast.Call]:

@@ -22,20 +22,30 @@ _SIZE = re.compile(r"batch_?size", re.I)
 
 
 def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Counts the rows of all processes where a loop over divided data counts by the size of its batches."""
+    """Counts the rows of all processes where a loop over divided data counts by the size of its batches; a count that grows
+    beside such a one does, too: a run that goes on may compute one from the other."""
     script = plan.script
     for data in roles.data:
-        loop = data.loop
-        for count in (n for n in walk(loop) if isinstance(n, ast.AugAssign)) if loop is not None else ():
-            size, is_own = count.value, script.loops_around(count)[:1] == [loop]
-            is_size = isinstance(size, ast.Name | ast.Attribute) and _SIZE.search(last_name(size)) is not None
-            if loop is None or not is_size or not is_own or not isinstance(count.op, ast.Add):
+        counts = _counts(script, data.loop) if data.loop is not None else []
+        for count in counts:
+            beside = [one for one in counts if written(one.value) == written(count.value)]
+            known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
+            if not known or _takes_mean(script, data.frame, written(count.target)):
                 continue
-            if _changes(loop, size):
-                continue
-            known = _meets_all_rows(script, data.frame, written(count.target))
-            if known and (accelerator := accelerators.may_be_at(count)) is not None:
-                plan.replace(size, RULE, REASON, f"{{size}} * {accelerator}.num_processes", size=size)
+            if (accelerator := accelerators.may_be_at(count)) is not None:
+                code = f"{{size}} * {accelerator}.num_processes"
+                plan.replace(count.value, RULE, REASON, code, size=count.value)
+
+
+def _counts(script: Script, loop: Loop) -> list[ast.AugAssign]:
+    """`seen += args.batch_size`, in each turn of a loop."""
+    return [
+        n
+        for n in walk(loop)
+        if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and script.loops_around(n)[:1] == [loop]
+        if isinstance(n.value, ast.Name | ast.Attribute) and _SIZE.search(last_name(n.value)) is not None
+        if not _changes(loop, n.value)
+    ]
 
 
 def _changes(loop: Loop, size: ast.expr) -> bool:
@@ -45,12 +55,19 @@ def _changes(loop: Loop, size: ast.expr) -> bool:
 def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
     """Whether a count is computed with, or compared with, a length, and no mean is taken by it."""
     reads = script.reads(frame, text)
-    if any(isinstance(one := script.parent(read), ast.BinOp) and _divides(one, read) for read in reads):
+    if _takes_mean(script, frame, text):
         return False
     beside = (
         one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
     )
     return any(is_length(script, frame, part) for one in beside for part in walk(one))
+
+
+def _takes_mean(script: Script, frame: Frame, text: str) -> bool:
+    parents = map(script.parent, reads := script.reads(frame, text))
+    return any(
+        isinstance(one, ast.BinOp) and _divides(one, of) for one, of in zip(parents, reads, strict=True)
+    )
 
 
 def _divides(node: ast.BinOp, by: ast.AST) -> bool:

@@ -293,6 +293,23 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
+== a folder after which a name depends on whether it was there, where not all come
+?? every process makes this folder
+for name in listed():
+    if not os.path.exists(name):
+-         os.makedirs(name)
++         os.makedirs(name, exist_ok=True)
+        text = "new"
+    else:
+        text = "old"
+    log(text)
+== a folder that may be there, whose error ends the run
+!! every process makes this folder
+try:
+    os.makedirs("out", exist_ok=True)
+    log("made")
+except OSError:
+    log("stopped")
 == a folder by which the author chooses another
 ?? every process makes this folder
 try:

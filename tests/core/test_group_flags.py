@@ -49,6 +49,24 @@ def test_an_option_that_must_be_given_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("default", "sets", "is_said"),
+    [
+        ("none", "True", True),
+        ("pytorch", "True", False),
+        ("none", "torch.cuda.device_count() > 1", False),
+    ],
+)
+def test_what_the_script_sets_by_an_option_is_named_by_the_option(
+    default: str, sets: str, is_said: bool
+) -> None:
+    by = f'parser.add_argument("--launcher", default="{default}")\nargs = parser.parse_args()\n'
+    by += f'if args.launcher == "none":\n    args.shared = False\nelse:\n    args.shared = {sets}\n'
+    text = SCRIPT.replace("args = parser.parse_args()\n", by).replace("args.nodes > 1", "args.shared")
+    assert [reason for reason in said(text) if '`not (args.launcher == "none")`' in reason] == said(text)
+    assert bool(said(text)) is is_said
+
+
+@pytest.mark.parametrize(
     ("line", "other"),
     [
         ("type=int, default=1", "type=int, default=2"),

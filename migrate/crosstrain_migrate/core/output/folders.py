@@ -163,13 +163,16 @@ class Folders:
         """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""
         nodes = walk(deciding)
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
-        if re_raises:
-            return  # `except OSError as error: if error.errno != EEXIST: raise`
+        allowed = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
+        if re_raises or (isinstance(deciding, ast.Try) and getattr(allowed, "value", False) is True):
+            return  # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)
+                if isinstance(deciding, ast.If):  # another process may have made it since it was asked for
+                    self._may_exist(call)
             return
         self.files.guard(deciding)
 

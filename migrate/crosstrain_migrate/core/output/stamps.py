@@ -40,7 +40,7 @@ _MADE = frozenset(
 )  # on disk, by each process for itself
 _COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
-_DEPTH = 6
+_DEPTH = 9
 
 
 class Stamps:

@@ -77,3 +77,24 @@ def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
     script = script.replace("<step>", "x, y = rows[n : n + 8]\n        <step>")
     made = converted(script.format(count="len(rows) // 8", size="1", then="print(i, count)"))
     assert "print(i, -(-count // accelerator.num_processes))\n" in made
+
+
+MAKER = """<torch>
+class Rows:
+    def __call__(self, epoch):
+        return DataLoader([], 8)
+    def __len__(self):
+        return {length}
+rows = Rows()
+<model>
+for epoch in range(2):
+    for i, (x, y) in enumerate(rows(epoch)):
+        <step>
+        print("%d of %d" % (i, len(rows)))
+"""
+
+
+@pytest.mark.parametrize(("length", "is_share"), [("64 // 8", True), ("64", False)])
+def test_the_batches_of_what_makes_a_loader(length: str, is_share: bool) -> None:
+    after = converted(MAKER.format(length=length))
+    assert ("(i, -(-len(rows) // accelerator.num_processes))" in after) is is_share, after

@@ -343,7 +343,7 @@ for name in names:
         batch = {fetched}
         if batch is None:
             break
-        print(name, agent.step(batch, training=False))
+        print(name, agent.step(batch, training=bool(name)))
 """
 
 

@@ -59,6 +59,8 @@ state = torch.load("w", map_location=lambda s, p: s.cuda(args)) => s, p: s.to(de
 if args: ones = torch.cuda.FloatTensor(3) => if args: ones = torch.FloatTensor(3).to(accelerator.device)
 place = args.get("device", "cuda") => place = args.get("device", accelerator.device.type)
 place = getattr(args, "device", "cuda:0") => place = getattr(args, "device", accelerator.device.type)
+cfg = TensorDataset(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device.type
+cfg = args(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device\n
 Tensor = torch.cuda.FloatTensor => torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
 n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accelerator.device)
 n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
@@ -108,6 +110,12 @@ def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
     after = converted(script(before=code))
     assert code.replace("print(", "accelerator.print(") in after and "cpu=" not in after
     assert after.count("is_available") == code.count("is_available")
+
+
+@pytest.mark.parametrize(("code", "is_said"), [("n = args.type({})", False), ("kind = {}", True)])
+def test_a_type_of_cuda_that_stays_one_is_said(code: str, is_said: bool) -> None:
+    found = notes(script(before=code.format("torch.cuda.LongTensor")), "CT105")
+    assert any("stay on the CPU" in one.reason for one in found) is is_said
 
 
 @pytest.mark.parametrize(
@@ -195,17 +203,24 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
     assert "runner.train(train([]), device=" in after
 
 
+def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path: Path) -> None:
+    own = "import torch\ndef load(name, device='cuda'):\n    return torch.load(name, map_location=device)\n"
+    line = "json.load(open('a')); nets.load('a'{}); args.load('a')\n"
+    convert(write(tmp_path, entry="import json, nets\n" + script(line.format("")), nets=own), "entry")
+    assert line.format(", device=accelerator.device") in (tmp_path / "entry.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
 )
 @pytest.mark.parametrize("chosen", ['"cuda:2"', '"cuda" if args.gpu else "cpu"'])
 def test_a_function_that_reads_a_text_is_given_one(asked: str, kind: str, chosen: str) -> None:
     given = f"device={chosen}"
-    text = script(f"place({given}); summary(net, {given}); torch.ones(2, {given})")
+    text = script(f"place({given}); summary(net, {given}); torch.ones(2, {given})\n    place({chosen})")
     text = text.replace("def train", f"def place(device):\n    print({asked})\n\ndef train")
     after = converted("from torchsummary import summary\n" + text)
     assert f"place(device=accelerator.device{kind}); summary(net, device=accelerator.device.type); " in after
-    assert "torch.ones(2, device=accelerator.device)" in after
+    assert f"torch.ones(2, device=accelerator.device)\n    place(accelerator.device{kind})\n" in after
 
 
 SHARED = """import torch

@@ -415,6 +415,9 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
     text = converted(PRELUDE + function + TRAIN + f"model.eval()\n{loop}over_all(hits)\nprint(hits.item())\n")
     assert PREPARED in text
     assert ("hits = accelerator.merge(test_loader, hits)" in text) is (body == "return total"), text
+    loop = loop.replace("test_loader", "train_loader").replace("hits +=", "<step>\n    hits +=")
+    text = converted(PRELUDE + function + f"{loop}over_all(hits)\nprint(hits.item() / len(train_set))\n")
+    assert ('hits = accelerator.reduce(hits, "sum")' in text) is (body == "return total"), text
 
 
 @pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
@@ -509,3 +512,29 @@ def test_a_collate_function_evaluates_nothing(given: str) -> None:
 def test_the_same_loop_over_batches_is_dealt() -> None:
     after = converted(COLLATE.format(given="loader = DataLoader([], 8)", end="print(together(loader))"))
     assert ".prepare_evaluation(batch)" in after
+
+
+TOLD = """<torch>
+<model>
+def learn(x, y, train=True):
+    loss = F.mse_loss(model(x), y)
+    if train:
+        <step loss>
+    return loss
+def step(batch, train):
+    return learn(*batch, train=train)
+for batch in DataLoader([], 8):
+    step(batch, True)
+total = 0.0
+model.eval()
+for batch in DataLoader([], 4):
+    total += step(batch, {told}).item()
+print(total)
+"""
+
+
+@pytest.mark.parametrize(("told", "is_test"), [("False", True), ("batch is not None", False)])
+def test_a_step_that_is_told_not_to_train(told: str, is_test: bool) -> None:
+    after = converted(TOLD.format(told=told))
+    assert ("prepare_evaluation(DataLoader([], 4))" in after) is is_test, after
+    assert "for batch in accelerator.prepare(DataLoader([], 8)):" in after

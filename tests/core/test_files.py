@@ -61,6 +61,20 @@ class Film:
 --
 film = Film()
 film.save("film.mp4")
+== but what it leaves to a library's class is a file
+class Options(Tap):
+    def save(self):
++         if PartialState().is_main_process:
+.         super().save("options.json")
+class Page:
+    def save(self, path):
+        self.path = path
+class Front(Page):
+    def save(self):
+        super().save("front.html")
+--
+Options().save()
+Front().save()
 == a folder that one process empties is not listed by the others
 * for name in os.listdir("old"):
 .     os.remove(os.path.join("old", name))
@@ -124,6 +138,11 @@ class Page:
         self.name = name
 picture = PIL.Image.fromarray(rows)
 * picture.save("a.png")
+def drawn():
+    grid = PIL.Image.new("RGB", (8, 8))
+    return grid
+board = drawn()
+* board.save("b.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves
@@ -293,16 +312,6 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
-== a folder after which a name depends on whether it was there, where not all come
-?? every process makes this folder
-for name in listed():
-    if not os.path.exists(name):
--         os.makedirs(name)
-+         os.makedirs(name, exist_ok=True)
-        text = "new"
-    else:
-        text = "old"
-    log(text)
 == a folder that may be there, whose error ends the run
 !! every process makes this folder
 try:

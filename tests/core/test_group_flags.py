@@ -49,24 +49,6 @@ def test_an_option_that_must_be_given_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("default", "sets", "is_said"),
-    [
-        ("none", "True", True),
-        ("pytorch", "True", False),
-        ("none", "torch.cuda.device_count() > 1", False),
-    ],
-)
-def test_what_the_script_sets_by_an_option_is_named_by_the_option(
-    default: str, sets: str, is_said: bool
-) -> None:
-    by = f'parser.add_argument("--launcher", default="{default}")\nargs = parser.parse_args()\n'
-    by += f'if args.launcher == "none":\n    args.shared = False\nelse:\n    args.shared = {sets}\n'
-    text = SCRIPT.replace("args = parser.parse_args()\n", by).replace("args.nodes > 1", "args.shared")
-    assert [reason for reason in said(text) if '`not (args.launcher == "none")`' in reason] == said(text)
-    assert bool(said(text)) is is_said
-
-
-@pytest.mark.parametrize(
     ("line", "other"),
     [
         ("type=int, default=1", "type=int, default=2"),
@@ -83,3 +65,27 @@ def test_what_the_script_sets_by_an_option_is_named_by_the_option(
 def test_what_holds_by_itself_or_follows_the_launcher_is_not(line: str, other: str) -> None:
     assert line in SCRIPT
     assert not said(SCRIPT.replace(line, other))
+
+
+LAUNCHER = SCRIPT.replace('"--nodes", type=int, default=1', '"--launcher", default="none"').replace(
+    "args.nodes > 1", "args.distributed"
+)
+SET = 'if args.launcher == "none":\n    args.distributed = False\nelse:\n    args.distributed = True\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "is_said"),
+    [
+        ("none", "none", True),
+        ('default="none"', 'default="pytorch"', False),
+        ('args.launcher == "none"', '"RANK" not in os.environ', False),
+        ("args.distributed = False", "args.distributed = torch.cuda.is_available()", False),
+    ],
+)
+def test_a_flag_that_follows_an_option_is_off_with_it(line: str, other: str, is_said: bool) -> None:
+    text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main").replace(line, other)
+    plain = text.replace("def main():", "if True:").replace("\n\nmain()", "").replace("args.distr", "distr")
+    for found in map(said, (text, plain)):
+        assert [bool(one.count('`args.launcher == "none"` does not hold')) for one in found] == [
+            True
+        ] * is_said

@@ -116,6 +116,25 @@ def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str,
     assert (made_long in converted(ended)) is (above and length == "STEPS")
 
 
+@pytest.mark.parametrize(
+    ("size", "above", "is_all"),
+    [("size", "", True), ("other", "", False), ("size", "for epoch in range(3):\n    ", False)],
+)
+@pytest.mark.parametrize(
+    "drawn", ["Drawn(rows, steps * size)", "RandomSampler(rows, True, num_samples=steps * size)"]
+)
+def test_rows_drawn_for_all_steps_of_a_training_are_drawn_for_each_process(
+    size: str, above: str, is_all: bool, drawn: str
+) -> None:
+    text = f"<torch>\n<model>\nloader = DataLoader(rows, batch_size={size}, sampler={drawn})\n"
+    after = converted(
+        f"{text}{above}for x, y in loader: optimizer.zero_grad(); model(x).mean().backward(); optimizer.step()\n"
+    )
+    assert (
+        "steps * size * (1 if accelerator.split_batches else accelerator.num_processes)" in after
+    ) is is_all
+
+
 HANDED_ON = """<torch>
 def learn(model, optimizer, loader, i, x, y):
     print({asked})

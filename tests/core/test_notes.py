@@ -15,7 +15,7 @@ for x, y in DataLoader([], 8):
     loss = shown.loss_of(model(x), y)
     <step loss>
 """
-SHOWN = """import torch
+SHOWN = """import sys, torch
 
 def loss_of(out, y):
     print("rows", len(y))
@@ -24,11 +24,19 @@ def loss_of(out, y):
 """
 
 
-@pytest.mark.parametrize(("again", "said"), [("", "also line 5)"), ("    print('a')\n", "also lines 5, 6)")])
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ("", "also line 5)"),
+        ("    print('a')\n", "also lines 5, 6)"),
+        ("    sys.stdout.write('a')\n", "also lines 5, 6)"),
+    ],
+)
 def test_further_lines_of_a_note_are_those_of_the_file(again: str, said: str, tmp_path: Path) -> None:
     shown = SHOWN.replace("    return", f"{again}    return")
     trains = TRAINS.replace("import shown", "import other, shown\n\nprint(other.__name__)")
-    folder = write(tmp_path, other="import torch\n" * 40, shown=shown, train=trains)
+    more = "import shown\n\nif __name__ == '__main__':\n    print(shown)\n"
+    folder = write(tmp_path, other="import torch\n" * 40, shown=shown, train=trains, more=more)
     files = convert(folder, "train").files
     found = [f.reason for one in files for f in one.result.findings if "also" in f.reason]
     assert found and all(said in reason for reason in found), found

@@ -179,3 +179,9 @@ def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> No
     assert "(self.ready, random.randint(0, 9) + PartialState().process_index)" in converted(SEEDED)
     assert not notes(SEEDED, "CT902"), "every process trains on the same data"
     assert notes(SEEDED.replace("random.seed(start)", "rows[start]"), "CT902"), "it is no seed"
+
+
+def test_what_moves_a_bar_gives_no_batch() -> None:
+    rows = "rows = iter(DataLoader([], 8))\nbar = Bar()\nfor step in range(8):\n    x, y = next(rows)\n"
+    after = converted(f"<torch>\nfrom progress.bar import Bar\n<model>\n{rows}    <step>\n    bar.next()\n")
+    assert "bar = Bar()\n" in after and "rows = iter(accelerator.prepare(DataLoader([], 8)))" in after

@@ -116,6 +116,33 @@ try:
     made = os.mkdir("out")
 except FileExistsError:
     made = "out"
+== weights in a folder whose time comes a long way
+class Keeper:
+    def __init__(self, place):
+        self.place = place
+    def keep(self, state):
+        path = os.path.join(self.place, "model.pt")
++         if PartialState().is_main_process:
+.         torch.save(state, path)
+def named(settings):
+    stamp = time.strftime("%d")
+    name = f"{stamp}_run"
+    settings.out = os.path.join("runs", name)
+--
+named(settings)
+Keeper(settings.out).keep(model.state_dict())
+== a folder by a function that says whether it was there
+?? depends on whether it was there
+def made(path):
+    if not os.path.isdir(path):
+-         os.makedirs(path)
++         os.makedirs(path, exist_ok=True)
+        return True
+    else:
+        return False
+--
+if made("out"):
+~     print("new")
 == a folder that must be new
 * try:
 .     os.mkdir("out")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted, notes
+from .converting import converted, notes, once_more
 from .projects import convert, train, write
 
 SCRIPT = """
@@ -42,10 +42,39 @@ OWN = [
 ]
 
 
-def test_a_place_that_moves_on_is_the_same_for_all() -> None:
+DEALT = "batches = accelerator.prepare(rows.next_batch() for _ in itertools.count())\n"
+BY_ANOTHER = """self.at, batch = self.rows_at(self.at, size)
+        return batch
+
+    def rows_at(self, start, size):
+        return start + size, torch.tensor(self.x[start:start + size])
+"""
+
+
+def test_batches_from_a_place_that_moves_on_are_dealt() -> None:
     """What is drawn beside it, to shift a picture, gives no process data of its own."""
-    assert notes(SCRIPT, "CT902")
-    assert notes(SCRIPT.replace("start = self.at", "start, k = self.at, np.random.randint(3)"), "CT902")
+    own, end = SCRIPT.index("start = self.at"), SCRIPT.index("\nrows = ")
+    for script in (
+        SCRIPT,
+        SCRIPT.replace("start = self.at", "start, k = self.at, np.random.randint(3)"),
+        SCRIPT[:own] + BY_ANOTHER + SCRIPT[end:],
+    ):
+        after = converted(script)
+        assert DEALT in after and "batch = next(batches)" in after and not notes(script, "CT902")
+        assert once_more(after) == after
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("batch = batch +", "print(rows.at)\n    batch = batch +"),
+        ("batch = rows.next_batch()", "k = 8\n    batch = rows.next_batch(k)"),
+        ("self.at, start = size, 0", "raise IndexError"),
+    ],
+)
+def test_a_place_that_is_asked_is_the_same_for_all(line: str, asked: str) -> None:
+    assert line in SCRIPT and DEALT not in converted(SCRIPT.replace(line, asked))
+    assert notes(SCRIPT.replace(line, asked), "CT902")
 
 
 @pytest.mark.parametrize(("line", "drawn"), OWN)

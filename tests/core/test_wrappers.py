@@ -150,11 +150,22 @@ def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given:
 
 @pytest.mark.parametrize(
     ("devices", "times", "expected"),
-    [("list(range(n))", "n", "1"), ("gpus", "len(gpus)", "1"), ("list(range(n))", "rows", "rows")],
+    [
+        ("list(range(n))", "n", "1"),
+        ("gpus", "len(gpus)", "1"),
+        ("None", "torch.cuda.device_count()", "1"),
+        ("list(range(n))", "rows", "rows"),
+    ],
 )
-def test_what_is_repeated_for_each_gpu_is_there_once(devices: str, times: str, expected: str) -> None:
-    text = _script("", f"model(y.repeat({times}, 2))", f"torch.nn.DataParallel(model, {devices})")
-    assert f"model(y.repeat({expected}, 2))" in text_of(text)
+@pytest.mark.parametrize("call", ["y.repeat({}, 2)", "y.view({}, -1, 2)"])
+def test_what_is_laid_out_for_each_gpu_is_there_once(
+    devices: str, times: str, expected: str, call: str
+) -> None:
+    text = _script("", f"model({call.format(times)})", f"torch.nn.DataParallel(model, {devices})")
+    assert f"model({call.format(expected)})" in text_of(text)
+    stays = text_of(text + "torch.save(model.state_dict(), 'w.pt')\n")
+    many = f"({times} or 1) if accelerator.num_processes == 1 else 1" if expected == "1" else times
+    assert f"model({call.format(many)})" in stays
 
 
 # A layer that a wrapper tells of its replicas, and one that waits for a replica on each GPU.

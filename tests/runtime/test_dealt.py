@@ -259,6 +259,7 @@ def _bad(what: str) -> Any:
         "shorter": Epochs([torch.ones(1)] * (6 if rank else 2)),
         "structure": Epochs([torch.ones(1)] if rank else [(torch.ones(1), 2)]),
         "opaque": Epochs([Opaque(), Opaque()]),
+        "some opaque": Epochs([np.array([Opaque(), i], dtype=object) for i in range(2)]),
     }
     said = io.StringIO()
     try:
@@ -286,6 +287,7 @@ def test_bad_input_is_an_error_on_all_or_passes_through() -> None:
     (taken, said), nothing = run_ranks(_bad, 2, "opaque")
     assert "every process trains on the same data: the batches of `given[what]` (test_dealt.py:" in said
     assert (taken, nothing) == (2, (2, ""))
+    assert run_ranks(_bad, 2, "some opaque") == [(1, ""), (1, "")]
 
 
 # -- what is inside ---------------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def _planned_by(
     """The plan by a choice, and whether another accelerator is made before the one that has it."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    taken = queued(script, roles) if runtime == OWN and not mapped else None
-    same_data = not mapped and not roles.data and taken is None and not draws_batches(script, roles)
+    taken = queued(script, roles) if runtime == OWN and not mapped else []
+    same_data = not mapped and not roles.data and not taken and not draws_batches(script, roles)
     seeds = drawn_seeds(script) if same_data else []
     same_data = same_data and not seeds
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
@@ -200,7 +200,7 @@ def _planned_by(
         choice = late_start(script, frames_to_training(script, roles, home))
     accelerators = Accelerators(plan, roles, choice, options, mapped=mapped)
     plan_worker_seeds(plan, seeds)
-    if taken is not None and not plan_queued(plan, accelerators, taken):
+    if taken and not plan_queued(plan, accelerators, taken):
         same_data = True
     if mapped:  # their own meaning on several processes is the script's reference
         roles.data = [one for one in roles.data if mapping.is_shared_out(script, one)]

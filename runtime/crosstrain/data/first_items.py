@@ -82,5 +82,8 @@ class Fingerprint:
         array = numpy.asarray(value)
         self._parts.append(f"{type(value).__name__}:{array.dtype}[{array.ndim}]")
         self._digest.update(repr(array.shape).encode())
-        self.known = True
-        self._digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+        if array.dtype.hasobject and array.ndim:  # what such an object writes of itself may be its address
+            self._add(array.tolist(), objects=False)
+        else:
+            self.known = True
+            self._digest.update(array.tobytes() if not array.dtype.hasobject else b"")

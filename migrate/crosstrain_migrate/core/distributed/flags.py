@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -19,7 +19,6 @@ from crosstrain_migrate.core.reading.script import Script
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
-Asked = tuple[ast.expr, bool]
 _DEPTH = 3  # how many calls are followed upwards
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
@@ -52,29 +51,27 @@ def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
 def note_options(plan: Plan, roles: Roles) -> None:
     """Says which option shares the data out, where it is off unless a user gives it: launched without it, all processes
     train on the same."""
-    script, options = plan.script, Options(plan.script)
+    script, defaults = plan.script, _Defaults(plan)
     calls = [call for call in script.calls if SAMPLERS.search(script.last(call.func))]
     calls = calls or [call for call in script.calls if makes_group(script, call)]
-    training = {t for one in roles.backwards for t in _tests(script, one.call, 0)}  # `if args.do_train:`
-    asked = [[test for test in _tests(script, call, 0) if test not in training] for call in calls]
-    off = [_first_off(plan, options, tests) for tests in asked]
-    found = [test for test in off if test is not None]
-    if found and len(found) == len(calls):
-        test, holds = found[0]
-        code = script.source(test) if holds else f"not ({script.source(test)})"
-        reason = f"several processes share the data only where `{code}`"
-        plan.note(RULE, test, reason, "launch several processes with options under which that holds")
+    training = {t for one in roles.backwards for t, _ in _tests(script, one.call, 0)}  # `if args.do_train:`
+    off = [defaults.off_above(call, training) for call in calls]
+    tests = [found for found in off if found is not None]
+    if tests and len(tests) == len(calls):
+        test, wanted = tests[0]
+        asked = f"`{script.source(test)}`{'' if wanted else ' does not hold'}"
+        reason = f"several processes share the data only where {asked}"
+        plan.note(RULE, test, reason, "launch several processes with options under which that is so")
 
 
-def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[Asked]:
-    """The tests on the way to a node and whether they hold there, those around the one call of its function as well."""
+def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[tuple[ast.expr, bool]]:
+    """The tests that must hold where a node is reached, or must not, those around the one call of its function as well."""
     below = node
     for one in script.around(node):
         if isinstance(one, FUNCTIONS):
             break
         if isinstance(one, ast.If | ast.IfExp) and below is not one.test:
-            body = one.body if isinstance(one, ast.If) else [one.body]
-            yield one.test, below in body
+            yield one.test, below is one.body if isinstance(one, ast.IfExp) else below in one.body
         below = one
     frame = script.frame(node)
     callers = script.callers(frame) if is_function_frame(frame) else []
@@ -82,55 +79,77 @@ def _tests(script: Script, node: ast.AST, depth: int) -> Iterator[Asked]:
         yield from _tests(script, callers[0], depth + 1)
 
 
-def _first_off(plan: Plan, options: Options, tests: Iterable[Asked], depth: int = 2) -> Asked | None:
-    """The first of these tests that is not as it must be by the options' defaults, or that asks for what the script sets
-    under such a test: `if args.launcher == "none": args.distributed = False`, `else: args.distributed = True`."""
-    for test, holds in tests:
-        if _by_default(plan, options, test) is (not holds):
-            return test, holds
-        if not holds or not isinstance(test, ast.Attribute) or not depth:
-            continue
-        stores = [n for n in plan.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store)]
-        sets = [plan.script.statement(n) for n in stores if n.attr == test.attr]
-        values = [one.value for one in sets if isinstance(one, ast.Assign)]
-        on = [v for v in values if isinstance(v, ast.Constant) and v.value]
-        off = [_first_off(plan, options, _tests(plan.script, v, 0), depth - 1) for v in on]
-        if off and all(off) and len(sets) == len([v for v in values if isinstance(v, ast.Constant)]):
-            return off[0]
-    return None
+class _Defaults:
+    """Which tests hold, and which do not, where a user gives no option."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.options = Options(plan.script)
 
-def _by_default(plan: Plan, options: Options, test: ast.expr) -> bool | None:
-    """Whether a test that asks for options alone holds by their defaults."""
-    if isinstance(test, ast.BoolOp):
-        ends = isinstance(test.op, ast.Or)
-        values = [_by_default(plan, options, one) for one in test.values]
-        return ends if ends in values else None if None in values else not ends
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        value = _by_default(plan, options, test.operand)
-        return None if value is None else not value
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
-        asked, compared, value = test.left, _COMPARED.get(type(test.ops[0])), test.comparators[0].value
-    else:
-        asked, compared, value = test, operator.ne, None
-    if compared is None or plan.is_replaced(asked) or not isinstance(asked, ast.Attribute | ast.Name):
+    def off_above(
+        self, node: ast.AST, but: set[ast.expr] | None = None, depth: int = 0
+    ) -> tuple[ast.expr, bool] | None:
+        """A test by which a node is not reached, with what it would have to be: that of an option, where a variable of the
+        script follows one, `if args.launcher == "none": distributed = False`."""
+        for test, wanted in _tests(self.script, node, 0):
+            if test in (but or ()):
+                continue
+            if self.holds(test) is (not wanted):
+                return test, wanted
+            stores = self._stores_of_flag(test) if wanted and depth < _DEPTH else []
+            off = [self.off_above(store, depth=depth + 1) for store in stores]
+            if off and None not in off:
+                return off[0]
         return None
-    option = options.read_by(asked)
-    attributes = (n for n in plan.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
-    if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
-        return None  # the script sets it itself
-    if option is None:  # of a configuration that is read from a file
-        is_read = isinstance(asked, ast.Attribute) and not _is_defined(plan.script, asked.attr)
-        return False if is_read else None
-    default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
-    if option.is_local_rank or not isinstance(default, ast.Constant):
-        return None
-    if asked is test:
-        return bool(default.value)
-    try:
-        return bool(compared(default.value, value))
-    except TypeError:
-        return None
+
+    def _stores_of_flag(self, test: ast.expr) -> list[ast.AST]:
+        """Where the script sets a flag that is asked to anything but False."""
+        stores: list[ast.AST] = []
+        if isinstance(test, ast.Name) and self.script.binds(frame := self.script.frame(test), test.id):
+            stores += self.script.stores(frame, test.id)
+        elif isinstance(test, ast.Attribute):
+            every = self.script.table.each(ast.Attribute)
+            stores += [n for n in every if isinstance(n.ctx, ast.Store) and n.attr == test.attr]
+        bound = map(self.script.statement, stores)
+        values = [(one, getattr(one, "value", None)) for one in bound]
+        return [one for one, value in values if not (isinstance(value, ast.Constant) and not value.value)]
+
+    def holds(self, test: ast.expr) -> bool | None:
+        """Whether a test asks for options alone, and holds by their defaults, or does not; None where that is not known."""
+        if isinstance(test, ast.BoolOp):
+            found, ends = [self.holds(one) for one in test.values], isinstance(test.op, ast.Or)
+            return ends if ends in found else None if None in found else not ends
+        if (
+            isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.comparators[0], ast.Constant)
+        ):
+            asked, compared, value = test.left, _COMPARED.get(type(test.ops[0])), test.comparators[0].value
+        else:
+            asked, compared, value = test, operator.ne, None
+        if (
+            compared is None
+            or self.plan.is_replaced(asked)
+            or not isinstance(asked, ast.Attribute | ast.Name)
+        ):
+            return None
+        option = self.options.read_by(asked)
+        attributes = (n for n in self.script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store))
+        if isinstance(asked, ast.Attribute) and any(n.attr == asked.attr for n in attributes):
+            return None  # the script sets it itself
+        if option is None:  # of a configuration that is read from a file
+            is_read = isinstance(asked, ast.Attribute) and not _is_defined(self.script, asked.attr)
+            return False if is_read else None
+        default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
+        if option.is_local_rank or not isinstance(default, ast.Constant):
+            return None
+        if asked is test:
+            return bool(default.value)
+        try:
+            return bool(compared(default.value, value))
+        except TypeError:
+            return None
 
 
 def _is_defined(script: Script, name: str) -> bool:

@@ -15,7 +15,6 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, pair
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
@@ -78,24 +77,6 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         else:
             _prepare(plan, call, PARALLEL, _OWN_DEVICE, accelerator)
-            _repeat_once(plan, call)
-
-
-def _repeat_once(plan: Plan, call: ast.Call) -> None:
-    """`x.repeat(num_gpu, 1)` beside `DataParallel(model, list(range(num_gpu)))`: nothing cuts it for several GPUs any more."""
-    given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "device_ids")]
-    devices = [n for one in given for n in walk(one)]
-    counts = {f"len({ast.unparse(one)})" for one in given}
-    counts |= {
-        ast.unparse(n.args[0])
-        for n in devices
-        if isinstance(n, ast.Call) and last_name(n.func) == "range" and len(n.args) == 1
-    }
-    for repeat in plan.script.calls_in(plan.script.frame(call)):
-        if last_name(repeat.func) in ("repeat", "expand", "tile") and isinstance(repeat.func, ast.Attribute):
-            for times in repeat.args[:1]:
-                if ast.unparse(times) in counts:
-                    plan.replace(times, PARALLEL, _OWN_DEVICE, "1")
 
 
 def _own_parallel(script: Script, call: ast.Call) -> ast.ClassDef | None:

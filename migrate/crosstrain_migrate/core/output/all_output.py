@@ -21,6 +21,7 @@ from .folders import Folders
 from .recorders import PRINT, Recorders
 from .saving import plan_saving
 from .stamps import Stamps
+from .writers import speaks
 
 
 class Output:
@@ -68,6 +69,8 @@ class Output:
 
     def _prints(self) -> None:
         for call in self.script.calls:
+            if speaks(self.script, call) and self.script.is_shared(call):
+                self._leave(call)  # `sys.stdout.write(bar)` in a file of several scripts
             if self.script.dotted(call.func) != "print" or not is_statement_call(self.script, call):
                 continue
             if any(
@@ -95,8 +98,11 @@ class Output:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         if self.script.module(call) in self._speaking and not self._is_of_others(call):
             return True
-        if not self.script.is_reached(call) or not self.audience.is_all(call):
-            return False
-        reason = "files that neither train nor evaluate print on every process"
-        self.plan.note(PRINT, call, reason, "nothing needs to be done")
+        self._leave(call)
         return False
+
+    def _leave(self, call: ast.Call) -> None:
+        """Says that every process prints here."""
+        if self.script.is_reached(call) and self.audience.is_all(call):
+            reason = "files that neither train nor evaluate print on every process"
+            self.plan.note(PRINT, call, reason, "nothing needs to be done")

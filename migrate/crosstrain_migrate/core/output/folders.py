@@ -171,7 +171,7 @@ class Folders:
         ):
             if not self._one_stops(call, deciding) and not self._decide_alike(call, deciding):
                 self.plan.note(RULE, call, DEPENDS, GUARD)
-                if isinstance(deciding, ast.If):  # another process may have made it since it was asked for
+                if isinstance(deciding, ast.If) and _is_missing(deciding.test) and not self._is_caught(call):
                     self._may_exist(call)
             return
         self.files.guard(deciding)

@@ -220,10 +220,25 @@ def _of_project(script: Script, call: ast.Call) -> bool:
     is_asked = of is not None and not (
         script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
     )
+    if isinstance(of, ast.Call) and written(of.func) == "super":  # a library's, where no class above has one
+        cls = script.class_of(script.frame(of))
+        above = script.all_methods(cls) if cls is not None else []
+        return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
-    if made and all(isinstance(one, ast.Call) and _LIBRARY.match(script.dotted(one.func)) for one in made):
+    if made and all(_is_librarys(script, one) for one in made):
         return False  # `picture = Image.fromarray(rows)`
     return any(not is_asked or script.class_of(one) is not None for one in named)
+
+
+def _is_librarys(script: Script, made: ast.expr, depth: int = 2) -> bool:
+    """Whether a call makes a library's object, itself or in a function of the project that returns it."""
+    if not isinstance(made, ast.Call):
+        return False
+    functions = script.functions(script.last(made.func)) if depth else []
+    returns = [(f, n.value) for f in functions for n in script.within(f) if isinstance(n, ast.Return)]
+    given = [v for f, of in returns if of is not None for v in script.values(f, written(of)) or [of]]
+    is_made = bool(given) and all(_is_librarys(script, one, depth - 1) for one in given)
+    return _LIBRARY.match(script.dotted(made.func)) is not None or is_made
 
 
 def _is_path(script: Script, node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .device_edits import DeviceEdits
-from .sides import arms_of, is_asked_as_text, keeps_data, must_be_text
+from .sides import arms_of, given_as, is_asked_as_text, keeps_data, must_be_text
 
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 _FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
@@ -49,6 +49,10 @@ class DeviceTexts:
                 self.edits.place(node)
             elif _is_default_of_device(parent, node):
                 self.edits.place(node, as_text=True)
+            elif any(
+                "device" in name for _, name in given_as(self.script, parent, node)
+            ):  # `move(x, "cuda:0")`
+                self.edits.place(node, as_text=is_asked_as_text(self.script, node))
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
                 self.edits.place(node, as_text=is_asked_as_text(self.script, node))

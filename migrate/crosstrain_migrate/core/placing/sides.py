@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -193,13 +193,18 @@ def side_of(script: Script, node: ast.expr) -> str:
 def is_asked_as_text(script: Script, given: ast.expr) -> bool:
     """Whether a call asks for a device's name: of a function that uses it as a text, or of a library that may know no other."""
     outer = script.parent(given)
-    call, name = (script.parent(outer), outer.arg) if isinstance(outer, ast.keyword) else (outer, None)
+    call = script.parent(outer) if isinstance(outer, ast.keyword) else outer
     if not isinstance(call, ast.Call) or call.func is given:
         return False
     if script.is_of_library(call.func):
         return not script.dotted(call.func).startswith("torch.")
-    functions = [f for f in script.functions(script.last(call.func)) if name in script.parameters(f)]
-    return any(is_read_as_text(script, name or "", [f]) for f in functions)
+    return any(is_read_as_text(script, name, [function]) for function, name in given_as(script, call, given))
+
+
+def given_as(script: Script, call: ast.Call, given: ast.expr) -> list[tuple[Function, str]]:
+    """The parameters of the project's functions that a call gives an expression for."""
+    functions = script.run_by(call)
+    return [(f, name) for f in functions for name, one in script.given_by(call, f).items() if one is given]
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:
@@ -220,8 +225,11 @@ def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = 
 def must_be_text(script: Script, text: str) -> bool:
     """Whether a variable that holds a device's name must hold one afterwards. What is kept among settings,
     `settings["device"] = device`, may be shown there with a width, or written as JSON, which a device cannot; settings
-    within settings, `_C.MODEL.DEVICE`, may be a library's that takes texts and numbers alone."""
+    within settings, `_C.MODEL.DEVICE`, and those that a library makes, `cfg = CfgNode()`, may take texts and numbers alone."""
     if is_read_as_text(script, text) or (text.count(".") > 1 and not text.startswith("self.")):
+        return True
+    made = [one for frame in script.frames for one in script.values(frame, text.rpartition(".")[0])]
+    if any(isinstance(one, ast.Call) and script.is_of_library(one.func) for one in made):
         return True
     for read in (read for frame in script.frames for read in script.reads(frame, text)):
         parent = script.parent(read)

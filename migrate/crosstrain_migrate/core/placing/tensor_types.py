@@ -43,7 +43,8 @@ class TensorTypes:
     def named(self, node: ast.Attribute) -> None:
         """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
         parent = self.script.parent(node)
-        if isinstance(self.script.statement(node), ast.Assign):
+        is_moved = isinstance(parent, ast.Call) and self.plan.is_replaced(parent)  # `x.type(...)`
+        if isinstance(self.script.statement(node), ast.Assign) and not is_moved:
             self.plan.note(
                 RULE, node, TYPE_OF_CUDA, "give `device=accelerator.device` where such tensors are made"
             )

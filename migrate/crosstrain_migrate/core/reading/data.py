@@ -19,7 +19,7 @@ from .fetched import is_fetched_apart
 from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
 from .generators import Generators
 from .iterators import DEPTH, Iterators
-from .modes import is_left_out, opposed
+from .modes import facts, is_left_out, opposed, told
 from .ranges import Ranges
 from .script import Script
 
@@ -51,6 +51,7 @@ class TrainingData:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._data: dict[ast.expr, Data] = {}
+        self._wanted: dict[ast.AST, set[tuple[str, bool]]] = {}  # by call, what lets it come to a backward
         self._asks_callers = False  # also of what trains by itself: where nothing else has data
         self._iterators = Iterators(script, self.sources)
         self._ranges = Ranges(script)
@@ -110,6 +111,10 @@ class TrainingData:
             # What it computes there is not trained.
             if self.script.is_without_gradient(call) or is_left_out(self.script, node, call):
                 continue
+            flags = told(self.script, facts(self.script, node) | self._wanted.get(node, set()), frame, call)
+            if flags is None:
+                continue
+            self._wanted[call] = flags
             hit |= self._behind_parameter(call, frame) or self._look_around(
                 call, self.script.frame(call), asked, depth + 1, is_training
             )

@@ -36,7 +36,7 @@ def draws_batches(script: Script, roles: Roles) -> bool:
             calls.setdefault(one)
     asked = set[Frame]()
     drawn = [one for call in calls for one in _draws(script, call, asked, 0)]
-    moving = [function for function in asked if _moves_on(script, function)]
+    moving = [function for function in asked if moved_on(script, function)]
     return bool(drawn) and all(_draws_order(script, function) for function in moving)
 
 
@@ -74,16 +74,38 @@ def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Ite
                 yield from _draws(script, inner, asked, depth + 1)
 
 
-def _moves_on(script: Script, function: Frame) -> bool:
-    """Whether a function returns its object's data from a place that it moves on itself: `self.rows[at]`, `self.at = at + 1`."""
-    nodes = script.within(function)
-    items = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)]
-    read = {text for one in items for text in texts_in(one.slice)}
-    for one in nodes:  # `start, rows = self.at, self.rows`
-        if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in texts_in(t)}:
-            read |= texts_in(one.value)
-    moved = {written(n) for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-    return bool(read & moved) and any(isinstance(n, ast.Return) and n.value for n in nodes)
+def moved_on(script: Script, function: Frame) -> dict[ast.Subscript, set[str]]:
+    """What a function returns its object's data from, with the places there that it moves on itself: `self.rows[at]`,
+    `self.at = at + 1`, also where a function that it calls is given the place."""
+    stored = [n for n in script.within(function) if isinstance(n, ast.Attribute)]
+    stored = [n for n in stored if isinstance(n.ctx, ast.Store) and not _is_reset(script, n)]
+    moved = set(map(written, stored))
+    if not any(isinstance(n, ast.Return) and n.value for n in script.within(function)):
+        return {}
+    found = {item: read & moved for item, read in _items(script, function)}
+    for call in script.calls_in(function) if moved else ():
+        for called in script.functions(script.last(call.func)):
+            given = {name: texts_in(one) & moved for name, one in script.given_by(call, called).items()}
+            for item, read in _items(script, called) if any(given.values()) else ():
+                found[item] = {text for name in read & given.keys() for text in given[name]}
+    return {item: places for item, places in found.items() if places}
+
+
+def _is_reset(script: Script, store: ast.Attribute) -> bool:
+    statement = script.statement(store)
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+
+
+def _items(script: Script, function: Frame) -> list[tuple[ast.Subscript, set[str]]]:
+    """The items that a function reads, each with what their places are made of."""
+    nodes, found = script.within(function), list[tuple[ast.Subscript, set[str]]]()
+    for item in (n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)):
+        read = texts_in(item.slice)
+        for one in nodes:  # `start, rows = self.at, self.rows`
+            if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in texts_in(t)}:
+                read = read | texts_in(one.value)
+        found.append((item, read))
+    return found
 
 
 def _draws_order(script: Script, function: Frame) -> bool:

@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name,
 from crosstrain_migrate.syntax.walks import walk
 
 from .forms import Frame, is_function_frame, is_method, names_in, root_of
-from .script import Script
+from .script import Script, is_statement_call
 
 DEPTH = 4  # how many calls, or names, are followed
 Sources = Callable[[Frame, ast.expr], list[ast.expr]]
@@ -113,7 +113,10 @@ class Iterators:
         return {name for one in taken for target in one.targets for name in names_in(target)}
 
     def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:
-        found = [(frame, call) for call in calls if _is_next(call)]
+        kept = (
+            one for one in calls if not is_statement_call(self.script, one)
+        )  # `bar.next()` gives no batch
+        found = [(frame, call) for call in kept if _is_next(call)]
         asked = [
             function
             for call in calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import takewhile
 
-from crosstrain_migrate.syntax.nodes import last_name, place_of
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of
 
 from .forms import FUNCTIONS, is_method
 from .script import Script
@@ -52,6 +52,22 @@ def facts(script: Script, node: ast.AST) -> set[tuple[str, bool]]:
                 of = part.operand if isinstance(part, ast.UnaryOp) and is_not else part
                 found.add((ast.unparse(of), holds != is_not))
         below = one
+    return found
+
+
+def told(
+    script: Script, wanted: set[tuple[str, bool]], function: Function, call: ast.Call
+) -> set[tuple[str, bool]] | None:
+    """What a function's flags must be, in the words of a call; None where the call gives another: `step(batch, train=False)`."""
+    is_open = any(isinstance(one, ast.Starred) for one in call.args) or any(not k.arg for k in call.keywords)
+    found, defaults = set[tuple[str, bool]](), {} if is_open else defaults_by_name(function.args)
+    for name, holds in wanted:
+        if name in script.parameters(function) and not script.stores(function, name):
+            given = script.argument_for(call, function, name) or defaults.get(name)
+            if isinstance(given, ast.Constant) and bool(given.value) is not holds:
+                return None
+            if given is not None:
+                found.add((ast.unparse(given), holds))
     return found
 
 

@@ -30,7 +30,8 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
     """Takes the share of one process where a loop over divided data counts its batches."""
     for data in roles.data:
         loop, node = data.loop, data.node
-        is_dealt = is_range(node)
+        length = _length_of_maker(plan.script, node)
+        is_dealt = is_range(node) or bool(length)
         if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
             continue
         counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
@@ -43,7 +44,7 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
             elif (
                 isinstance(one, ast.expr)
                 and (is_dealt or not plan.is_replaced(node))
-                and counts.is_of_rows(one)
+                and (ast.unparse(one) == length if length else counts.is_of_rows(one))
                 and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
@@ -54,6 +55,20 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                     code = f"-(-{whole} // {accelerator}.num_processes)"
                 if accelerator is not None:
                     plan.replace(one, RULE, REASON, code, it=one)
+
+
+def _length_of_maker(script: Script, node: ast.expr) -> str:
+    """`len(rows)` of `rows(epoch)` or `rows.batches()`, where the class of the project divides there: a number of batches."""
+    makers = script.functions("__len__") if isinstance(node, ast.Call) else []
+    for length, cls in ((one, script.class_of(one)) for one in makers):
+        divided = (n.op for n in script.within(length) if isinstance(n, ast.BinOp))
+        if cls is None or not any(isinstance(one, ast.Div | ast.FloorDiv) for one in divided):
+            continue
+        for method in script.methods(cls):
+            if isinstance(node, ast.Call) and method is not length and node in script.callers(method):
+                func = written(node.func)
+                return f"len({func if method.name == '__call__' else func.rpartition('.')[0]})"
+    return ""
 
 
 def _turns(loop: ast.For) -> set[str]:

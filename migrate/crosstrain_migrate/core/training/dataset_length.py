@@ -1,4 +1,5 @@
-"""CT201 by use: a data set that is made as long as the steps that are taken of it, by `next` or in a loop that they end.
+"""CT201 by use: a data set, or its sampler, that is made as long as the steps that are taken of it, by `next`, in a loop that they
+end, or in the one pass that a training is.
 
 Each process has its share of the batches, and takes all the steps: it would come to their end too soon.
 """
@@ -33,9 +34,14 @@ def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) ->
             if script.frame(loop) is script.frame(data.node) and loop not in script.loops_around(data.node)
         ]
         steps = {text for loop in loops for text in _steps_of(loop)} | _steps_that_end(script, data.loop)
-        for length in _given_to_data(script, data) if steps else ():
-            if steps & _factors(length) and accelerators.may_be_at(length) is not None:
-                code = f"{{it}} * {accelerators.at(length)}.num_processes"
+        is_one_pass = data.loop is not None and not script.loops_around(data.loop)
+        for length, size in _given_to_data(script, data) if steps or is_one_pass else ():
+            rows = _factors(length)
+            is_all = is_one_pass and size in rows and len(rows) > 1
+            if (steps & rows or is_all) and (name := accelerators.may_be_at(length)) is not None:
+                # A pass that is all of the training has its steps already where the processes share each batch.
+                many = f"(1 if {name}.split_batches else {name}.num_processes)"
+                code = f"{{it}} * {many if is_all else f'{name}.num_processes'}"
                 plan.replace(length, RULE, REASON, code, it=length)
 
 
@@ -57,12 +63,17 @@ def _steps_that_end(script: Script, loop: Loop | None) -> set[str]:
     return {text for one in counted for text in map(written, walk(one.comparators[0]))} - {""}
 
 
-def _given_to_data(script: Script, data: Data) -> Iterator[ast.expr]:
-    """What the data set is given of which the loader is made: `DataLoader(Rows(path, max_iters=args.steps * 4))`."""
+def _given_to_data(script: Script, data: Data) -> Iterator[tuple[ast.expr, str]]:
+    """What the data set or the sampler is given of which the loader is made, for a sampler each with the loader's size of a
+    batch: `DataLoader(Rows(path, max_iters=args.steps * 4))`, `DataLoader(rows, size, sampler=Drawn(rows, args.steps * size))`."""
     for loader in _made(script, data.node):
-        rows = [*loader.args[:1], *(k.value for k in loader.keywords if k.arg == "dataset")]
-        for made in _made(script, rows[0]) if rows and last_name(loader.func) == "DataLoader" else ():
-            yield from (*made.args, *(keyword.value for keyword in made.keywords))
+        given = {k.arg: k.value for k in loader.keywords}
+        given |= dict(zip(("dataset", "batch_size"), loader.args, strict=False))
+        size = ast.unparse(given["batch_size"]) if "batch_size" in given else ""
+        is_loader = last_name(loader.func) == "DataLoader"
+        for name, rows in (("dataset", ""), ("sampler", size)) if is_loader else ():
+            for call in _made(script, given[name]) if name in given else ():
+                yield from ((value, rows) for value in (*call.args, *(k.value for k in call.keywords)))
 
 
 def _made(script: Script, node: ast.expr) -> list[ast.Call]:

@@ -1,4 +1,5 @@
-"""CT301 by use: a batch for all GPUs of a DataParallel, `DataLoader(rows, args.batch_size * args.n_gpu)`.
+"""CT301 by use: a batch for all GPUs of a DataParallel, `DataLoader(rows, args.batch_size * args.n_gpu)`, and what is laid out
+for each of them, `x.view(n_gpu, -1, 3)`.
 
 A process has one device: several processes take the batch of one GPU each, one process that of the author's GPUs.
 """
@@ -9,16 +10,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.distributed.wrappers import PARALLEL, is_parallel
+from crosstrain_migrate.core.distributed.wrappers import PARALLEL, NamesUsed, is_parallel
 from crosstrain_migrate.core.placing.accelerator import Accelerators, chooses_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 REASON = "each process takes the batch of one GPU"
 RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
+_ONE_DEVICE = "each process has a device of its own"
+_LAYS_OUT = ("repeat", "expand", "tile", "view", "reshape", "chunk", "split", "tensor_split")
 _DEPTH = 3
 _NUMBER = re.compile(r"((n|nr|num|number)_?)?(of_)?gpus|(n|nr|num)_?gpu|gpus?_(num|count|size)", re.I)
 
@@ -45,6 +49,13 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"
                 code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
+    laid_out = [call for call in script.calls if wrappers and is_method(call, *_LAYS_OUT)]
+    for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
+        if script.is_reached(times):
+            stay = any(NamesUsed(script).behind(call) is not None for call in wrappers)
+            state = accelerators.name if accelerators.at_hand(times) else plan.state(times)
+            code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if stay else "1"
+            plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
 
 
 def _makes_rate(script: Script, size: str) -> bool:
@@ -65,8 +76,12 @@ class _Gpus:
         joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
         given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
         self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
+        ranges = (n for one in given for n in walk(one) if isinstance(n, ast.Call) and len(n.args) == 1)
+        self._counts = {ast.unparse(n.args[0]) for n in ranges if last_name(n.func) == "range"}
 
     def are_counted_by(self, node: ast.expr, depth: int = 0) -> bool:
+        if ast.unparse(node) in self._counts:
+            return True
         if isinstance(node, ast.Call) and last_name(node.func) in ("max", "int") and node.args:
             return self.are_counted_by(node.args[-1], depth)
         if isinstance(node, ast.Call):
@@ -105,4 +120,6 @@ def _bound(script: Script, node: ast.expr) -> list[ast.expr]:
         return [value for frame in script.frames for value in script.values(frame, written(node))]
     frame = script.frame(node)
     given = [value for value, _ in script.given_for(frame, node.id)]
-    return given or script.values(frame if script.binds(frame, node.id) else script.module(node), node.id)
+    scope = script.table.of_node[node].resolve(node.id)
+    homes = [one for one in script.frames if scope is not None and one is scope.node]
+    return given or script.values(homes[0] if homes else script.module(node), node.id)

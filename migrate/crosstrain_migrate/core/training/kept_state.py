@@ -1,7 +1,8 @@
 """CT602: a number that a step makes of its own batches, and that later steps train with.
 
-The weight that a BEGAN moves by its losses, the radius of a Deep SVDD: no gradient makes it, so that nothing averages it, and
-each process trains with its own. One note says so: whether its mean is what the author means, the code does not tell.
+The weight that a BEGAN moves by its losses, the radius of a Deep SVDD, the rows that a backward pass of the author's own writes
+into a memory: no gradient makes it, so that nothing averages it, and each process trains with its own. One note says so: whether
+its mean is what the author means, the code does not tell.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 RULE = "CT602"
+_REASON = "`{}` is made of one process's batches, and later steps train with it"
+GATHER = "gather what it is made of: `accelerator.gather`"
 REMEDY = 'take its mean where it is made: `accelerator.reduce(x, "mean")`'
 # What a value passes that takes no part in the gradient.
 _WITHOUT_GRADIENT = frozenset({"item", "detach", "numpy", "data", "tolist"})
@@ -23,8 +26,26 @@ _WITHOUT_GRADIENT = frozenset({"item", "detach", "numpy", "data", "tolist"})
 def note_kept_state(plan: Plan, roles: Roles) -> None:
     for backward in roles.backwards:
         for text, statement in _kept(plan.script, backward):
-            reason = f"`{text}` is made of one process's batches, and later steps train with it"
-            plan.note(RULE, statement, reason, REMEDY)
+            plan.note(RULE, statement, _REASON.format(text), REMEDY)
+    for text, statement in _written_in_backward(plan.script):
+        plan.note(RULE, statement, _REASON.format(text), GATHER)
+
+
+def _written_in_backward(script: Script) -> list[tuple[str, ast.stmt]]:
+    """What an `autograd.Function` of the project keeps on its context and writes rows of in its backward pass:
+    `ctx.memory[i] = ...`."""
+    found: list[tuple[str, ast.stmt]] = []
+    for function in script.functions("backward"):
+        cls = script.class_of(function)
+        bases = map(
+            script.dotted, cls.bases if cls is not None and script.is_reached(function.body[0]) else ()
+        )
+        if any(base.endswith("autograd.Function") for base in bases):
+            context = script.parameters(function)[0]
+            rows = (n for n in script.within(function) if isinstance(n, ast.Assign))
+            kept = ((n, t.value) for n in rows for t in n.targets if isinstance(t, ast.Subscript))
+            found += [(written(of), n) for n, of in kept if written(of).startswith(f"{context}.")]
+    return found
 
 
 def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:

@@ -1,7 +1,8 @@
-"""Batches that threads put into a queue: `batch = self.batches.get_next()`, a method that takes one from it.
+"""Batches that a method gives one by one: from a queue that threads fill, `batch = self.batches.get_next()`, or from the place
+that its object has reached in the data, `batch = data.next_batch(8)`.
 
-The threads of every process go through all the data, mostly in an order that all share: the batches are dealt as those of any
-other iterable are (contract, decision 35).
+Every process goes through all the data, mostly in an order that all share: the batches are dealt as those of any other iterable
+are (contract, decision 35).
 """
 
 from __future__ import annotations
@@ -11,67 +12,88 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.draws import RANDOM, moved_on
 from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
 
 RULE = "CT201"
-REASON = "each process trains on its share of the batches that the threads queue"
-_NAME = "batches"
+REASON = "each process trains on its share of the batches that are taken one by one"
 
 
 @dataclass(frozen=True)
 class Queued:
-    """A call that takes a step's batch from a queue. loop: the outermost one around it."""
+    """A call that takes a step's batch. loop: the outermost one around it."""
 
     call: ast.Call
     loop: Loop
 
 
-def queued(script: Script, roles: Roles) -> Queued | None:
-    """Where the training step takes its batch from a queue, and nowhere else."""
+def queued(script: Script, roles: Roles) -> list[Queued]:
+    """Where the training step takes its batch from such a method, and nowhere else."""
     found = [
         Queued(call, loops[-1])
         for call in script.calls
         if script.is_reached(call) and _takes(script, call) and (loops := script.loops_around(call))
         if any(_trains(script, roles, call, one) for one in script.calls_in(script.frame(call)))
     ]
-    return found[0] if len(found) == 1 and not roles.data else None
+    return found if len({one.loop for one in found}) == 1 and not roles.data else []
 
 
-def plan_queued(plan: Plan, accelerators: Accelerators, found: Queued) -> bool:
+def plan_queued(plan: Plan, accelerators: Accelerators, found: list[Queued]) -> bool:
     """Plans that the batches are dealt; False where no name is free, or no accelerator at hand."""
-    script, frame = plan.script, plan.script.frame(found.call)
-    accelerator = accelerators.may_be_at(found.loop)
-    if accelerator is None or script.binds(frame, _NAME):
+    script, loop = plan.script, found[0].loop
+    accelerator = accelerators.may_be_at(loop)
+    takes = list(dict.fromkeys(written(one.call) for one in found))
+    names = dict(zip(takes, ("batches", *(f"batches{n}" for n in range(2, len(takes) + 1))), strict=True))
+    if accelerator is None or any(script.binds(script.frame(loop), name) for name in names.values()):
         return False
-    take = written(found.call)  # `iter(take, None)` is not written: authors name their counters `iter`
-    plan.add(e.AddImport(script.module(found.call), RULE, transaction=CORE, code="import itertools"))
-    code = f"{_NAME} = {accelerator}.prepare({take} for _ in itertools.count())"
-    plan.before(found.loop, RULE, REASON, code)
-    return plan.replace(found.call, RULE, REASON, f"next({_NAME})")
+    plan.add(e.AddImport(script.module(loop), RULE, transaction=CORE, code="import itertools"))
+    for take, name in names.items():  # `iter(take, None)` is not written: authors name their counters `iter`
+        code = f"{name} = {accelerator}.prepare({take} for _ in itertools.count())"
+        plan.before(loop, RULE, REASON, code)
+    replaced = [plan.replace(o.call, RULE, REASON, f"next({names[written(o.call)]})") for o in found]
+    return all(replaced)
 
 
 def _takes(script: Script, call: ast.Call) -> bool:
-    """Whether variables are bound to what a method of an object takes from its queue; nobody asks whether it is nothing."""
-    assign = script.parent(call)
-    if (
-        not isinstance(call.func, ast.Attribute)
-        or call.args
-        or call.keywords
-        or not isinstance(assign, ast.Assign)
-    ):
+    """Whether variables are bound to what a method of an object takes; nobody asks whether it is nothing."""
+    assign, loops = script.parent(call), script.loops_around(call)
+    if not isinstance(call.func, ast.Attribute) or not isinstance(assign, ast.Assign) or not loops:
         return False
     frame, taken = script.frame(call), {n for target in assign.targets for n in names_in(target)}
-    if len(assign.targets) != 1 or script.stores(frame, written(call.func.value)):
+    bound = set(map(written, stores_in(loops[-1])))
+    if len(assign.targets) != 1 or bound & texts_in(call):
         return False
     nodes = script.within(frame)
     asked = {written(n.left) for n in nodes if isinstance(n, ast.Compare) and "None" in ast.unparse(n)}
     asked |= {written(n.test) for n in nodes if isinstance(n, ast.If | ast.While)}
     methods = [one for one in script.functions(call.func.attr) if script.class_of(one) is not None]
-    return len(methods) == 1 and not asked & taken and gives_from_queue(script, methods[0])
+    if len(methods) != 1 or asked & taken:
+        return False
+    if gives_from_queue(script, methods[0]):
+        is_plain = not call.args and not call.keywords
+        return is_plain and not script.stores(frame, written(call.func.value))
+    return _gives_next_rows(script, call, methods[0], loops[-1])
+
+
+def _gives_next_rows(script: Script, call: ast.Call, method: Function, loop: Loop) -> bool:
+    """Whether a method returns rows from a place that it moves on, which nothing else in the loop asks, and neither draws it
+    nor ends by an error."""
+    items = moved_on(script, method)
+    places = {text for each in items.values() for text in each}
+    drawn = [one for one in script.calls_in(method) if RANDOM.match(script.dotted(one.func))]
+    if any(places & set(map(written, stores_in(script.statement(one)))) for one in drawn):
+        return False
+    if any(isinstance(n, ast.Raise | ast.Yield) for n in script.within(method)):
+        return False
+    of = written(call.func).rpartition(".")[0]
+    asked = {f"{of}.{text.partition('.')[2]}" for text in places} & texts_in(loop)
+    is_rows = any(isinstance(n, ast.Slice) for item in items for n in walk(item.slice))
+    return is_rows and not asked and not any(isinstance(n, ast.Try) for n in script.around(call))
 
 
 def gives_from_queue(script: Script, method: Function) -> bool:

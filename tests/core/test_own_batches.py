@@ -45,7 +45,6 @@ OWN = [
 DEALT = "batches = accelerator.prepare(rows.next_batch() for _ in itertools.count())\n"
 BY_ANOTHER = """self.at, batch = self.rows_at(self.at, size)
         return batch
-
     def rows_at(self, start, size):
         return start + size, torch.tensor(self.x[start:start + size])
 """

@@ -18,11 +18,8 @@ from .forms import FUNCTIONS
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
-_CALL_NOTHING = (
-    "object",
-    "abc.ABC",
-    "torch.nn.Module",
-)  # whose own code calls no other method of a derived class
+# Bases whose own code calls no other method of a derived class.
+_CALL_NOTHING = ("object", "abc.ABC", "torch.nn.Module")
 _CALLED = ("forward", "write", "flush")  # of a network, and of what is `sys.stdout`
 _OF_GROUP = ("command", "group", "callback", "result_callback")
 

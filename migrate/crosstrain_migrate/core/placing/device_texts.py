@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .device_edits import DeviceEdits
-from .sides import arms_of, given_as, is_asked_as_text, keeps_data, must_be_text
+from .sides import arms_of, given_as, is_asked_as_text, is_gpu, keeps_data, must_be_text, side_of
 
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 _FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")

@@ -64,7 +64,7 @@ def said(result: FileResult, severity: Severity) -> list[str]:
     return [f"{one.line} {one.reason}" for one in result.findings if one.severity is severity]
 
 
-MEAN = ["11 the loss is a mean over the rows of the batch"]
+MEAN = ["10 the loss is a mean over the rows of the batch"]
 
 
 def test_what_was_seen_is_no_assumption_and_is_said() -> None:

@@ -38,7 +38,9 @@ def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) ->
         for length, size in _given_to_data(script, data) if steps or is_one_pass else ():
             rows = _factors(length)
             is_all = is_one_pass and size in rows and len(rows) > 1
-            if (steps & rows or is_all) and (name := accelerators.may_be_at(length)) is not None:
+            if (is_all or (steps & rows and not size)) and (
+                name := accelerators.may_be_at(length)
+            ) is not None:
                 # A pass that is all of the training has its steps already where the processes share each batch.
                 many = f"(1 if {name}.split_batches else {name}.num_processes)"
                 code = f"{{it}} * {many if is_all else f'{name}.num_processes'}"
@@ -60,7 +62,9 @@ def _steps_that_end(script: Script, loop: Loop | None) -> set[str]:
         test for one in breaks if isinstance(test := getattr(script.parent(one), "test", None), ast.Compare)
     ]
     counted = [one for one in tests if loop and written(one.left) in counters_of(loop, script)]
-    return {text for one in counted for text in map(written, walk(one.comparators[0]))} - {""}
+    nodes = [node for one in counted for node in walk(one.comparators[0])]
+    lengths = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+    return {*map(written, nodes)} - {text for one in lengths for text in map(written, walk(one))} - {""}
 
 
 def _given_to_data(script: Script, data: Data) -> Iterator[tuple[ast.expr, str]]:

@@ -187,6 +187,11 @@ def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) ->
         ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', ""),
         ("if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()", "cpu=not (args.gpus > 1)"),
         ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", ""),
+        ("if args.gpus is not None:\n    model.cuda(args.gpus)", "cpu=args.gpus is None, device=args.gpus"),
+        (
+            "kept = model.cuda(args.gpus)\nif args.gpus is not None:\n    model.cuda(args.gpus)",
+            "device=args.gpus",
+        ),
     ],
 )
 def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:

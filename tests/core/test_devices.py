@@ -203,6 +203,13 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
     assert "runner.train(train([]), device=" in after
 
 
+def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path: Path) -> None:
+    own = "import torch\ndef load(name, device='cuda'):\n    return torch.load(name, map_location=device)\n"
+    line = "json.load(open('a')); nets.load('a'{}); args.load('a')\n"
+    convert(write(tmp_path, entry="import json, nets\n" + script(line.format("")), nets=own), "entry")
+    assert line.format(", device=accelerator.device") in (tmp_path / "entry.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
 )

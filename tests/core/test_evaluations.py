@@ -415,6 +415,9 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
     text = converted(PRELUDE + function + TRAIN + f"model.eval()\n{loop}over_all(hits)\nprint(hits.item())\n")
     assert PREPARED in text
     assert ("hits = accelerator.merge(test_loader, hits)" in text) is (body == "return total"), text
+    loop = loop.replace("test_loader", "train_loader").replace("hits +=", "<step>\n    hits +=")
+    text = converted(PRELUDE + function + f"{loop}over_all(hits)\nprint(hits.item() / len(train_set))\n")
+    assert ('hits = accelerator.reduce(hits, "sum")' in text) is (body == "return total"), text
 
 
 @pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)

@@ -21,6 +21,7 @@ from crosstrain_migrate.core.numbers.changes import (
     is_empty,
     is_open,
     is_read,
+    reads,
 )
 from crosstrain_migrate.core.numbers.meters import is_understood, only_adds
 from crosstrain_migrate.core.reading.forms import Frame, names_in, root_of
@@ -347,7 +348,12 @@ class Pass:
         return cls is not None and only_adds(self.script, cls, method) and is_understood(self.script, cls)
 
 
-def adds_over_processes(script: Script, call: ast.Call) -> bool:
-    """Whether a call is of a function of the project that adds up over the processes."""
-    found = script.functions(last_name(call.func))
-    return any("all_reduce" in ast.unparse(one) for one in found)
+def adds_itself(script: Script, frame: Frame, loop: ast.For, text: str) -> bool:
+    """Whether the script adds `text` up over the processes behind the loop, by a call or a function of its own."""
+    end = loop.end_lineno or 0
+    calls = (c for c in script.calls_in(frame) if c.lineno > end and any(reads(a, text) for a in c.args))
+    return any(
+        last_name(call.func) == "all_reduce"
+        or any("all_reduce" in ast.unparse(one) for one in script.functions(last_name(call.func)))
+        for call in calls
+    )

@@ -27,7 +27,7 @@ from crosstrain_migrate.core.training.periods import turns_read
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Left, Pass, Unsure, adds_over_processes
+from .accumulators import Left, Pass, Unsure, adds_itself
 from .changes import reads
 from .computed import computed_again
 
@@ -248,7 +248,7 @@ class Evaluations:
             running and not any(self._shown_behind(frame, loop, text) for text in running)
         ):
             raise Unsure("its result is shown inside the loop alone")
-        left.sums = [text for text in left.sums if not self._adds_itself(frame, loop, text)]
+        left.sums = [text for text in left.sums if not adds_itself(self.script, frame, loop, text)]
         return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
 
     def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
@@ -271,14 +271,6 @@ class Evaluations:
             if is_shown and not isinstance(node, ast.Assign):
                 return True
         return not isinstance(frame, ast.Module) and text.startswith("self.")
-
-    def _adds_itself(self, frame: Frame, loop: ast.For, text: str) -> bool:
-        """Whether the script adds `text` up over the processes behind the loop."""
-        end = loop.end_lineno or 0
-        calls = [
-            c for c in self.script.calls_in(frame) if c.lineno > end and any(reads(a, text) for a in c.args)
-        ]
-        return any(adds_over_processes(self.script, call) for call in calls)
 
 
 def _is_one(sources: list[ast.expr]) -> bool:

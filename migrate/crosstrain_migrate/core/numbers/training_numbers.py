@@ -23,7 +23,7 @@ from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accumulators import Pass
+from .accumulators import Pass, adds_itself
 from .changes import Change
 from .means import is_object
 from .returned import returns_loss
@@ -109,6 +109,9 @@ class TrainingNumbers:
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
         self._keep_together(Pass(self.script, data.frame, loop), kinds)
+        kinds = {
+            text: kind for text, kind in kinds.items() if not adds_itself(self.script, data.frame, loop, text)
+        }
         source = data.node if isinstance(data.node, ast.Name | ast.Attribute) else None
         merged = [text for text, kind in kinds.items() if kind == MERGED]
         loader = self.of_phases.get(loop) or (written(source) if source is not None else "")

@@ -260,8 +260,20 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
     if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
         return None
-    flag = flag_of(script, frame, node.test)
+    flag = "" if _moves_anyway(script, node.test) else flag_of(script, frame, node.test)
     return (flag if is_below else negated(flag), node) if flag else None
+
+
+def _moves_anyway(script: Script, test: ast.expr) -> bool:
+    """`if args.gpu is not None: x = x.cuda(args.gpu)` beside `model.cuda(args.gpu)`, where None is the first GPU."""
+    number = written(test.left) if isinstance(test, ast.Compare) else ""
+    to_it = script.calls_that(lambda c: is_method(c, "cuda") and c.args and written(c.args[0]) == number)
+    return bool(number) and any(
+        not any(
+            isinstance(one, ast.If) and number in map(written, walk(one.test)) for one in script.around(call)
+        )
+        for call in to_it
+    )
 
 
 def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:

@@ -9,8 +9,6 @@ import json
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from crosstrain import Accelerator, debug_launcher, notebook_launcher
-
-
 def train(model, optimizer, loader):
     accelerator = Accelerator()
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -20,16 +18,12 @@ def train(model, optimizer, loader):
         optimizer.step()
     weights = accelerator.gather(model.weight.detach())
     return accelerator.num_processes, len(loader), weights.tolist()
-
-
 def made():
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     data = TensorDataset(torch.randn(16, 2), torch.randn(16, 1))
     return model, optimizer, DataLoader(data, batch_size=4)
-
-
 if __name__ == "__main__":
     fresh = debug_launcher(train, made(), 2)
     model, optimizer, loader = made()

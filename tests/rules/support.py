@@ -11,16 +11,13 @@ from crosstrain_migrate.results import FileResult, Options
 
 # `<place>` stands before what is there where a test puts nothing else; an empty one leaves no line.
 PLAIN = r'''"""Points of three classes."""
-
 import torch
 import torch.nn.functional as F
 <accelerator>
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 <imports>
-
 <definitions>
-
 <options>
 <device>device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the fastest there is
 <data>train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
@@ -29,7 +26,6 @@ from torch.utils.data import DataLoader, TensorDataset
 <model>model = nn.Linear(8, 3).to(device)
 <optimizer>optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 <setup>
-
 <prepare>
 for epoch in range(2):
     <epoch>model.train()

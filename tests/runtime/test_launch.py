@@ -211,15 +211,12 @@ def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
 THREADS = """
 import atexit
 from pathlib import Path
-
 @atexit.register
 def last():
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     print("threads left:", sorted(name for name in names if "gloo" in name))
-
 import torch
 from crosstrain import Accelerator
-
 accelerator = Accelerator(cpu=True)
 model = torch.nn.Linear(2, 2)
 model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))

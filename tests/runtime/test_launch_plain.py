@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from tqdm import tqdm
 from parts.net import make
-
 model = make()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in tqdm(range(1), disable=True):
@@ -27,7 +26,6 @@ print("trained")
 NET = """
 from torch import nn
 from . import sizes
-
 def make():
     return nn.Linear(2, sizes.OUT)
 """

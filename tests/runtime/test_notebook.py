@@ -15,21 +15,17 @@ import json, os, signal, sys, threading
 import torch
 from crosstrain import Accelerator, debug_launcher, notebook_launcher
 from crosstrain.launch import notebook
-
 FACTOR = 10
 seen = {}
-
 def train(start):
     accelerator = Accelerator()
     mine = torch.tensor([start + accelerator.process_index * FACTOR])
     return {"all": accelerator.gather(mine).tolist(), "world": accelerator.num_processes, "pid": os.getpid(),
             "precision": accelerator.mixed_precision}
-
 def broken():
     if Accelerator().process_index == 1:
         raise ValueError("boom")
     Accelerator().wait_for_everyone()
-
 if __name__ == "__main__":
     handler, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
     seen["here"] = os.getpid()

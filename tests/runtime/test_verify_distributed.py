@@ -159,8 +159,6 @@ def start(rank, world):
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29511"
     dist.init_process_group("gloo", rank=rank, world_size=world)
     main(rank, world)
-
-
 if __name__ == "__main__":
     count = torch.cuda.device_count()
     torch.multiprocessing.spawn(start, args=(count,), nprocs=count)

@@ -98,7 +98,6 @@ import numpy as np, torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-
 data = TensorDataset(torch.randn(20, 6), torch.randn(20, 1))
 net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
 table = nn.Embedding(5, 6, sparse=True)

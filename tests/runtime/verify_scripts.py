@@ -8,7 +8,6 @@ PLAIN = """
 import sys, torch
 from torch import nn
 import torch.nn.functional as F
-
 torch.manual_seed(1)
 X = torch.randn(96, 10)
 Y = (X.sum(1) > 0).long()
@@ -31,16 +30,13 @@ import os, sys, torch
 from torch import nn
 import torch.distributed as dist
 import torch.nn.functional as F
-
 world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 if world > 1:
     dist.init_process_group("gloo")
-
 def average(tensor):
     if world > 1:
         dist.all_reduce(tensor)
         tensor /= world
-
 torch.manual_seed(1)
 X = torch.randn(96, 10)
 Y = (X.sum(1) > 0).long()

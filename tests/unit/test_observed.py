@@ -16,7 +16,6 @@ SCRIPT = """\
 import torch
 import torch.nn.functional as F
 from zoo import build, engine
-
 net = build("net")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 loader = build("loader")

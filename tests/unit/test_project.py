@@ -24,14 +24,12 @@ SCRIPT = """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
     {imports}
-
     def main():
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = torch.nn.Linear(2, 1).to(device)
         loader = DataLoader(TensorDataset(torch.ones(8, 2), torch.ones(8, 1)), batch_size=4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         {fit}(model, loader, optimizer, device)
-
     if __name__ == "__main__":
         main()
     """

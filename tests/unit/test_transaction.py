@@ -132,15 +132,12 @@ import os, signal, sys
 from pathlib import Path
 from crosstrain_migrate.files import transaction
 from crosstrain_migrate.files.transaction import Replacement
-
 repo, at = Path(sys.argv[1]), int(sys.argv[2])
 rename, turns = Path.replace, iter(range(100))
-
 def replace(self, target):
     if next(turns) == at:
         os.kill(os.getpid(), signal.SIGKILL)
     return rename(self, target)
-
 Path.replace = replace
 """
 WRITE = """

@@ -17,11 +17,9 @@ from tests.unit import conftest
 from crosstrain_migrate import cli
 from crosstrain_migrate.cli import run
 from crosstrain_migrate.files import workers
-
 def slow(path, text, options):
     os.write(1, b"started\\n")
     time.sleep(600)
-
 engine = types.ModuleType("engine")
 engine.__dict__.update(vars(conftest), migrate_text=slow)
 sys.modules["crosstrain_migrate.engine"] = engine

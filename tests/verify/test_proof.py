@@ -90,7 +90,6 @@ ON_A_LIBRARY = """
 import torch
 import torch.nn.functional as F
 from library import get_data
-
 torch.manual_seed(0)
 train, test = get_data()
 model = torch.nn.Linear(8, 3)

@@ -32,9 +32,8 @@ _NAMES = frozenset(
         *("random", "choice", "choices"),
     }
 )
-_OF_RANDOM = re.compile(
-    r"(random|choices?)$"
-)  # a number or letters of a name, where a module of this name draws them
+# A number or letters of a name, where a module of this name draws them.
+_OF_RANDOM = re.compile(r"(random|choices?)$")
 _MADE = frozenset(
     {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
 )  # on disk, by each process for itself

@@ -76,7 +76,11 @@ def runs(script: Script, call: ast.Call, function: Function) -> bool:
     """Whether a call of that name is of this function: none of another file, of a network's `train()`, or of an object of
     another class."""
     cls, needed = script.class_of(function), function.args
-    if cls is None and isinstance(call.func, ast.Attribute) and function not in held_by_file(script, call.func):
+    if (
+        cls is None
+        and isinstance(call.func, ast.Attribute)
+        and function not in held_by_file(script, call.func)
+    ):
         return False  # `yaml.load(file)` beside `def load(name, device="cuda")`
     if cls is None or script.last(call.func) == cls.name:
         return not script.calls_other(call, function)

@@ -66,12 +66,15 @@ def test_what_a_step_makes_of_its_batches_for_later_ones(loss: str, below: str, 
     assert [one.partition(" is ")[0] for one in found] == [says] * bool(says)
 
 
-@pytest.mark.parametrize(("written", "is_said"), [("ctx.memory[at] = rows", True), ("own[at] = rows", False)])
+@pytest.mark.parametrize(
+    ("written", "is_said"),
+    [("ctx.memory[at] = rows", True), ("own[at] = rows", False), ("ctx.grads[at] = rows", False)],
+)
 def test_rows_that_a_backward_pass_writes_into_a_memory_are_one_process_s(
     written: str, is_said: bool
 ) -> None:
     own = "class Near(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, rows, at, memory):\n"
-    own += "        ctx.memory = memory; ctx.save_for_backward(rows, at)\n        return rows @ memory.T\n"
+    own += "        ctx.memory, ctx.grads = memory, torch.zeros(8); ctx.save_for_backward(rows, at)\n        return rows @ memory.T\n"
     own += f"    @staticmethod\n    def backward(ctx, up):\n        rows, at = ctx.saved_tensors\n        {written}\n"
     text = own + SCRIPT.format(before="pass", inside="out = Near.apply(model(x), y, memory)")
     said = [one for one in converted(Trap("memory", text).text).findings if "later steps" in one.reason]

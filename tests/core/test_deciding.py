@@ -137,6 +137,8 @@ if hits > best:
         "    def say(self, text): print(text)\n    def load(self):\n        lost = model(rows)\n        self.say(lost)\n"
         "        if self.optimizer and best: self.optimizer.load_state_dict(torch.load('b.pt'))\n"
         "Keeper().load()",  # of no number: nothing that was tried on the way stays
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--run-name', default=str(time.time()))\n"
+        "args = parser.parse_args()\nif args.width > 3:\n    torch.save(model, 'a.pt')",  # another option's time
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.keys import option_of, texts_given
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, last_name
 
@@ -36,7 +37,7 @@ class Option:
     @property
     def is_local_rank(self) -> bool:
         """Whether the launcher gives the value, by one of its names: the process's number on its machine."""
-        names = [self.name, *(text.replace("-", "_") for text in _texts(self.call))]
+        names = [self.name, *(text.replace("-", "_") for text in texts_given(self.call))]
         return any(map(_LOCAL_RANK.search, names))
 
     @property
@@ -114,21 +115,12 @@ class Options:
         return value if value is not call else None
 
 
-def _texts(call: ast.Call) -> list[str]:
-    return [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-
-
 def _option(script: Script, call: ast.Call) -> Option | None:
     called = last_name(call.func)
-    texts = _texts(call)
+    texts = texts_given(call)
     default = next((k.value for k in call.keywords if k.arg == "default"), None)
     if called.startswith(_DEFINES_FLAG) and texts:
         given = call.args[1] if len(call.args) > 1 else default
         return Option(call, texts[0], given)
-    if called not in ("add_argument", "option") or not texts:
-        return None
-    dest = next((k.value for k in call.keywords if k.arg == "dest"), None)
-    if isinstance(dest, ast.Constant):
-        return Option(call, str(dest.value), default)
-    long = next((text for text in texts if text.startswith("--")), texts[0])
-    return Option(call, long.split("/")[0].lstrip("-").replace("-", "_"), default)
+    name = option_of(call)
+    return Option(call, name, default) if name else None

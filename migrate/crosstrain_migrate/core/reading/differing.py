@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax.walks import children, walk
 from .alike import counters_of
 from .draws import RANDOM
 from .forms import Frame, Loop, is_function_frame, is_method, pairs
-from .keys import Key, entries_of, entry_of, is_got, is_root, parts
+from .keys import Key, entries_of, entry_of, is_got, is_root, option_of, parts
 from .roles import Roles
 from .script import Script
 from .variables import Variables
@@ -339,6 +339,10 @@ class Differing:
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         level = max((self.level(one) for one in given), default=ALIKE)
         if not level or QUIET_ROOTS.search(written(call.func)) or is_method(call, "backward", "step"):
+            return
+        if name := option_of(call):  # `parser.add_argument("--save", default=str(time.time()))`
+            for key in self.variables.options:
+                self._raise_entry(key, (key[0], f"{key[1]}.{name}"), level)
             return
         of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         if self.variables.roots(of) & self.variables.options and isinstance(of, ast.Name):

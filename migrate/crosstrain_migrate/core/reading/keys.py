@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .forms import is_method
 
@@ -50,3 +50,19 @@ def has_plain_keys(node: ast.expr) -> bool:
             return False
         node = node.value
     return isinstance(node, ast.Name) or written(getattr(node, "value", node)) == "self"
+
+
+def texts_given(call: ast.Call) -> list[str]:
+    return [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+
+
+def option_of(call: ast.Call) -> str:
+    """The attribute of the parsed options that `parser.add_argument("--save-to")` makes; empty for another call."""
+    texts = texts_given(call)
+    if last_name(call.func) not in ("add_argument", "option") or not texts:
+        return ""
+    dest = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    if isinstance(dest, ast.Constant):
+        return str(dest.value)
+    long = next((text for text in texts if text.startswith("--")), texts[0])
+    return long.split("/")[0].lstrip("-").replace("-", "_")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import pairs
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 RULE = "CT602"
@@ -44,8 +45,22 @@ def _written_in_backward(script: Script) -> list[tuple[str, ast.stmt]]:
             context = script.parameters(function)[0]
             rows = (n for n in script.within(function) if isinstance(n, ast.Assign))
             kept = ((n, t.value) for n in rows for t in n.targets if isinstance(t, ast.Subscript))
-            found += [(written(of), n) for n, of in kept if written(of).startswith(f"{context}.")]
+            given = _kept_from_outside(script, cls) if cls is not None else set()
+            found += [(written(of), n) for n, of in kept if written(of).removeprefix(f"{context}.") in given]
     return found
+
+
+def _kept_from_outside(script: Script, cls: ast.ClassDef) -> set[str]:
+    """The attributes of the context that hold what `forward` is given, and not a buffer that it makes for this pass."""
+    forward = next((one for one in script.methods(cls) if one.name == "forward"), None)
+    binds = [n for n in script.within(forward) if isinstance(n, ast.Assign)] if forward is not None else []
+    names = script.parameters(forward) if forward is not None else []
+    bound = [pair for n in binds for target in n.targets for pair in pairs(target, n.value)]
+    return {
+        last_name(part)
+        for part, value in bound
+        if isinstance(part, ast.Attribute) and written(value) in names
+    }
 
 
 def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:

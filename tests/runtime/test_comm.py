@@ -32,8 +32,7 @@ def test_collectives_over_two_processes() -> None:
     assert comm.all_reduce(mine, "sum").tolist() == [1, 21]
     assert comm.all_reduce(mine, "mean").tolist() == [0.5, 10.5]
     assert comm.all_reduce(mine, "max").tolist() == [1, 11]
-    strided = comm.broadcast(torch.full((2, 3), float(comm.rank)).t(), src=1)
-    assert strided.tolist() == [[1.0, 1.0]] * 3
+    assert comm.broadcast(torch.full((2, 3), float(comm.rank)).t(), src=1).tolist() == [[1.0, 1.0]] * 3
     assert comm.all_gather_object({"rank": comm.rank}) == [{"rank": 0}, {"rank": 1}]
     assert comm.broadcast_object(f"from {comm.rank}", src=1) == "from 1"
     parts = [torch.tensor([r, r]) for r in range(comm.world)] if comm.rank == 0 else None

@@ -221,8 +221,7 @@ def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -
         accelerator, _ = fresh(str(folder / "state"))
         accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
         _, loader = fresh(str(folder / "again"))
-        rest = [batch.tolist() for batch in loader]
-        resumed.append([first + rest, [batch.tolist() for batch in loader]])
+        resumed.append([first + [batch.tolist() for batch in loader], [batch.tolist() for batch in loader]])
     return whole, resumed
 
 

@@ -55,8 +55,7 @@ def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
     more = itertools.islice(itertools.cycle(first), width * case.world - tail)
     rows = [*range(case.n - tail, case.n), *more]
     for rank, batches in enumerate(wanted):
-        real = min(max(tail - rank * width, 0), width)
-        batches[-1] = (rows[rank * width : (rank + 1) * width], real)
+        batches[-1] = (rows[rank * width : (rank + 1) * width], min(max(tail - rank * width, 0), width))
     return wanted
 
 

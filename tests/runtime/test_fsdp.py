@@ -262,8 +262,7 @@ class Tower(nn.Module):
         self.register_buffer("scale", torch.full((1,), 3.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layers(x) * self.scale
-        return out
+        return self.layers(x) * self.scale
 
 
 def _prepare(where: str, options: dict[str, Any]) -> tuple[int, list[Tensor], float]:
@@ -295,8 +294,7 @@ def test_no_process_holds_more_than_its_part_and_a_layer(where: str, world: int)
     for peak, _, loss in ranks:
         assert peak <= LAYERS * LAYER / world + LAYER + SMALL, peak / LAYER
         assert loss == pytest.approx(ranks[0][2], rel=1e-5)
-    weights = ranks[0][1]
-    assert all(0.0 < float(weight.abs().max()) < 1.0 for weight in weights)
+    assert all(0.0 < float(weight.abs().max()) < 1.0 for weight in ranks[0][1])
 
 
 def _init(module: nn.Module) -> None:

@@ -29,10 +29,9 @@ def run(job: Path, folder: Path, tools: dict[str, str], **variables: str) -> sub
     for name, text in tools.items():
         (places / name).write_text("#!/bin/bash\n" + text)
         (places / name).chmod(0o755)
-    environ = {"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)}
     return subprocess.run(
         ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)],
-        env=environ | variables,
+        env={"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)} | variables,
         cwd=folder,
         capture_output=True,
         text=True,
@@ -49,8 +48,7 @@ JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
 
 def test_slurm_says_what_was_asked_for(script: str) -> None:
     text = emit("slurm", *SLURM, *JOB, script, "--name", "a b; rm -rf $HOME")
-    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert directives == [
+    assert [line for line in text.splitlines() if line.startswith("#SBATCH")] == [
         "#SBATCH --job-name=train-it",
         "#SBATCH --nodes=4",
         "#SBATCH --ntasks-per-node=1",
@@ -166,8 +164,7 @@ def test_the_script_gets_its_arguments(script: str) -> None:
 
 def test_the_launcher_understands_what_the_pods_start(script: str) -> None:
     job = manifest(*FOUR, "--mixed-precision", "bf16", "--max-restarts", "7", script, "--epochs", "3")[1]
-    words = as_the_pod_sees(job, 3)[2:]
-    result = CliRunner().invoke(main, ["launch", "--print-config", *words])
+    result = CliRunner().invoke(main, ["launch", "--print-config", *as_the_pod_sees(job, 3)[2:]])
     assert result.exit_code == 0, result.output
     for name, value in {"machine_rank": "3", "num_processes": "32", "max_restarts": "7"}.items():
         assert re.search(rf"^{name} = {value} +\(command line\)$", result.output, re.M), result.output

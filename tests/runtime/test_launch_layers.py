@@ -35,8 +35,7 @@ def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
         "ACCELERATE_MIXED_PRECISION": "no",
         "CROSSTRAIN_HOME": str(tmp_path),
     }
-    given = {"gradient_accumulation_steps": 3, "cpu": None, "tee": None}
-    options, origin = layered(given, file, environ)
+    options, origin = layered({"gradient_accumulation_steps": 3, "cpu": None, "tee": None}, file, environ)
     expected = LaunchOptions(
         gradient_accumulation_steps=3, mixed_precision="bf16", num_processes=4, split_batches=True, tee="3"
     )
@@ -137,8 +136,7 @@ def test_plugins_in_a_file_of_accelerates_reach_the_ranks(tmp_path: Path) -> Non
         "transformer_cls_names_to_wrap": "Block,Head",
         "fsdp_version": 2,
     }
-    resolved = resolve(options, Devices(), {}, origin)
-    ranks = read_launch_config(resolved.environment)
+    ranks = read_launch_config(resolve(options, Devices(), {}, origin).environment)
     assert (ranks.fsdp, ranks.dynamo) == (options.fsdp, options.dynamo)
     assert FullyShardedDataParallelPlugin(**options.fsdp).transformer_cls_names_to_wrap == ["Block", "Head"]
     said = {"ACCELERATE_DYNAMO_BACKEND": "eager"}  # the environment comes before the file

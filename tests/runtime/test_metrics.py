@@ -110,8 +110,7 @@ def test_streams_samplers_and_nested_loops() -> None:
         assert gathered(inner) == list(range(5))
         rows.append(accelerator.gather_for_metrics(x).tolist())
     assert rows == [[0, 1, 2, 3], [4, 5]]
-    mine = torch.tensor([accelerator.process_index])
-    assert accelerator.gather_for_metrics(mine).tolist() == [0, 1]
+    assert accelerator.gather_for_metrics(torch.tensor([accelerator.process_index])).tolist() == [0, 1]
 
 
 Pair = namedtuple("Pair", "a b")

@@ -70,8 +70,7 @@ def test_an_observation_is_one_step(world: int, follows: bool, split: bool, step
 
 
 def test_the_metric_is_rank_0s_where_ranks_differ_by_rounding() -> None:
-    metrics = [[1.0, torch.tensor(1.0)], [1.0 + 1e-7, torch.tensor(1.0 - 1e-6)]]
-    one, two = run_ranks(_plateau, 2, {}, metrics)
+    one, two = run_ranks(_plateau, 2, {}, [[1.0, torch.tensor(1.0)], [1.0 + 1e-7, torch.tensor(1.0 - 1e-6)]])
     assert one == two == pytest.approx([1, 0.1])
     half = [[torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0078125, dtype=torch.bfloat16)]]
     assert run_ranks(_plateau, 2, {}, half) == [[1.0], [1.0]]

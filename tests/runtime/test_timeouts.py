@@ -57,8 +57,7 @@ def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> N
 def _behind(slow: int) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    loader = accelerator.prepare(DataLoader(Stream(8), batch_size=1))
-    for _ in loader:
+    for _ in accelerator.prepare(DataLoader(Stream(8), batch_size=1)):
         if accelerator.process_index == slow:
             time.sleep(9)
             return
@@ -79,8 +78,7 @@ def _gone() -> None:
 
 
 def test_a_rank_that_has_ended_is_named_at_once() -> None:
-    text = errors_of(_gone, 2)[0]
-    assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text
+    assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in errors_of(_gone, 2)[0]
 
 
 def _late(kind: str) -> str:
@@ -209,8 +207,7 @@ def _innermost(around: Any) -> str:
     """What is found from a frame of the library, as a loader finds it that a progress bar iterates."""
     frames: list[Any] = []
     around(lambda: frames.append(sys._getframe(1)))
-    found = users_frame(frames[0])
-    return str(found.f_code.co_filename)
+    return str(users_frame(frames[0]).f_code.co_filename)
 
 
 @pytest.mark.parametrize("place", ["venv/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"])

@@ -28,8 +28,7 @@ def _train(name: str, folder: str, init: dict[str, Any]) -> tuple[bool, str]:
         accelerator.log({"loss": accelerator.reduce(mine), "lr": 0.1 / (step + 1)}, step=step)
     if name == "tensorboard":
         accelerator.log({"both": {"train": 1.0, "test": torch.tensor(2.0)}, "note": "a line"}, step=2)
-    run = accelerator.get_tracker(name, unwrap=True)
-    seen = accelerator.is_main_process, type(run).__name__
+    seen = accelerator.is_main_process, type(accelerator.get_tracker(name, unwrap=True)).__name__
     accelerator.end_training()
     return seen
 

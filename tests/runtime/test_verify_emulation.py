@@ -73,8 +73,7 @@ def test_script_that_refuses_to_run_without_a_gpu_is_told_that_there_is_one(tmp_
     report = run(tmp_path, refuses)
     assert verdicts(report) == ["identical"], report
     assert any("refuses to run without a GPU" in note for note in report.notes)
-    stays = START + "sys.exit('no')  # cuda\n"
-    assert run(tmp_path, stays).original.verdict.value == "failed"
+    assert run(tmp_path, START + "sys.exit('no')  # cuda\n").original.verdict.value == "failed"
 
 
 def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> None:
@@ -135,8 +134,7 @@ def test_mixed_precision_of_gpus_is_the_cpus(tmp_path: Path, scaler: str, autoca
     report = run(tmp_path, script, plain, devices="present")
     assert verdicts(report) == ["identical"], report
     # Without a GPU torch leaves CUDA's precision off, and so does an emulation that says there is none.
-    off = script.replace(f"is torch.{dtype}", "is torch.float32")
-    assert verdicts(run(tmp_path, off)) == ["identical"]
+    assert verdicts(run(tmp_path, script.replace(f"is torch.{dtype}", "is torch.float32"))) == ["identical"]
 
 
 WRITES = """

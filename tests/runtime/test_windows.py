@@ -16,8 +16,7 @@ from tests.support.ranks import on_ranks, run_ranks
 
 
 def loader(rows: int = 16) -> DataLoader[Any]:
-    generator = torch.Generator().manual_seed(0)
-    return DataLoader(torch.randn(rows, 3, generator=generator), batch_size=4)
+    return DataLoader(torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)), batch_size=4)
 
 
 def line() -> nn.Linear:

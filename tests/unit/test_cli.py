@@ -85,8 +85,7 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
     ran = migrate("--write", "missing.py", "broken.py", "latin.py", "crash.py", "good.py")
     assert ran.code == 2
     assert (repo / "good.py").read_text() == "torch_new\n"
-    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-    assert errors == [
+    assert [line for line in ran.err.splitlines() if line.startswith("error: ")] == [
         "error: missing.py: does not exist. Check the name and the directory you are in.",
         "error: broken.py:1:9: does not parse: '(' was never closed. Correct the syntax, then run again.",
         "error: latin.py:1:12: is not utf-8 text (byte 0xe9). "
@@ -239,8 +238,7 @@ def test_usage_errors_exit_with_2(migrate: Migrate, repo: Path, arguments: str, 
 
 def test_options_reach_the_core_and_override_the_configuration(migrate: Migrate, repo: Path) -> None:
     _write(repo, a="torch_old; assume_me\n")
-    table = '[tool.crosstrain.migrate]\nruntime = "accelerate"\nstrict = true\n'
-    (repo / "pyproject.toml").write_text(table)
+    (repo / "pyproject.toml").write_text('[tool.crosstrain.migrate]\nruntime = "accelerate"\nstrict = true\n')
     ran = migrate("a.py", "--output-format", "json")
     assert b"torch_new for accelerate" in ran.out
     assert ran.code == 1

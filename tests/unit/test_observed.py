@@ -68,8 +68,7 @@ MEAN = ["11 the loss is a mean over the rows of the batch"]
 
 
 def test_what_was_seen_is_no_assumption_and_is_said() -> None:
-    unseen = migrate_text(Path("train.py"), SCRIPT, Options())
-    assert said(unseen, Severity.ASSUMED) == MEAN
+    assert said(migrate_text(Path("train.py"), SCRIPT, Options()), Severity.ASSUMED) == MEAN
     result = converted("mean")
     assert result.changed and said(result, Severity.ASSUMED) == [], result.findings
     assert said(result, Severity.OBSERVED) == MEAN

@@ -118,5 +118,4 @@ def test_unused_comments_are_reported_when_every_rule_was_asked() -> None:
     ],
 )
 def test_the_longer_prefix_decides(select: str, ignore: str, code: str, selected: bool) -> None:
-    policy = Policy(suppressions(""), tuple(select.split()), tuple(ignore.split()))
-    assert policy.selected(code) is selected
+    assert Policy(suppressions(""), tuple(select.split()), tuple(ignore.split())).selected(code) is selected

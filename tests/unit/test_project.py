@@ -47,8 +47,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = text if isinstance(text, bytes) else dedent(text).lstrip("\n").encode()
-        path.write_bytes(data)
+        path.write_bytes(text if isinstance(text, bytes) else dedent(text).lstrip("\n").encode())
 
 
 def migrate(*paths: Path, follow: bool = True) -> Outcome:

@@ -90,7 +90,6 @@ def test_progress_counts_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.Mo
     progress = Progress(stream)
     assert list(progress.over("abc", "{} of 3 read")) == ["a", "b", "c"]
     progress.clear()
-    shown = stream.getvalue().split("\r\x1b[K")
-    assert shown == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
+    assert stream.getvalue().split("\r\x1b[K") == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
     Progress(file).say("no terminal")
     assert quick.getvalue() == file.getvalue() == ""

@@ -110,8 +110,7 @@ def test_a_rank_that_fails_is_told_with_its_cell(tmp_path: Path) -> None:
         "    accelerator = Accelerator()\n",
         "    accelerator = Accelerator()\n    1 / accelerator.process_index\n",
     )
-    report = verified(tmp_path, after(broken, launch()), processes=[2])
-    (run,) = report.runs
+    (run,) = verified(tmp_path, after(broken, launch()), processes=[2]).runs
     assert run.verdict.value == "failed"
     assert "ZeroDivisionError" in run.error
     assert 'after.ipynb:cell 3", line 3, in training' in run.error

@@ -67,8 +67,7 @@ def evaluate() -> dict[str, Any]:
 @pytest.mark.parametrize("own", [True, False])
 @on_ranks(2, env=APART)
 def test_noise_is_each_processs_own_on_the_host_and_on_the_device(own: bool) -> None:
-    accelerator = Accelerator(own_draws=own)
-    _, batches = accelerator.prepare(model("mlp"), loader("mlp", 32, 8))
+    _, batches = Accelerator(own_draws=own).prepare(model("mlp"), loader("mlp", 32, 8))
     host, device, dropout = [], [], []
     for x, _ in batches:
         host += torch.randn(2).tolist()

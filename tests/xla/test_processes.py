@@ -84,8 +84,7 @@ def test_the_migrated_digits_reach_the_plain_accuracy(tmp_path: Path) -> None:
     subprocess.run([beside("migrate"), str(script), "--write"], check=True, cwd=tmp_path)
     assert "accelerator.prepare" in script.read_text()
     launch = [beside("crosstrain"), "launch", "--tpu", "--split-batches", str(script)]
-    migrated = said(launch, tmp_path)
-    assert migrated == plain
+    assert said(launch, tmp_path) == plain
     assert (tmp_path / "digits.pt").is_file()
 
 

@@ -30,8 +30,7 @@ def test_accumulation_clipping_and_schedule_are_plain_torchs_and_compile_nothing
     counts = []
     for x, y in batches:
         with accelerator.accumulate(module):
-            loss = F.cross_entropy(module(x), y)
-            accelerator.backward(loss)
+            accelerator.backward(F.cross_entropy(module(x), y))
             accelerator.clip_grad_norm_(module.parameters(), 0.5)
             optim.step()
             schedule.step()

@@ -100,17 +100,16 @@ def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
     assert distance < TOLERANCE, name
 
 
+BY_SIZE = {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100}
+
+
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize(
     ("options", "steps_before", "more"),
     [
         ({}, 0, {}),
         ({"activation_checkpointing": True}, 3, {}),
-        (
-            {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100},
-            0,
-            {},
-        ),
+        (BY_SIZE, 0, {}),
         ({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3}),
     ],
     ids=["blocks", "used optimizer", "by size", "accumulation"],

@@ -15,15 +15,14 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 from tests.runtime.loaders import Stream, plain
 from tests.support.ranks import errors_of, on_ranks
 
-MODES: list[dict[str, Any]] = [
+EVEN: list[dict[str, Any]] = [
     {},
     {"even_batches": False},
     {"even_batches": "weighted"},
     {"split_batches": True},
-    {"split_batches": True, "even_batches": "weighted"},
-    {"dispatch_batches": True},
-    {"dispatch_batches": True, "split_batches": True},
 ]
+MODES = [*EVEN, {"split_batches": True, "even_batches": "weighted"}, {"dispatch_batches": True}]
+MODES += [{"dispatch_batches": True, "split_batches": True}]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)

@@ -21,7 +21,6 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LRScheduler,
-    ReduceLROnPlateau,
     SequentialLR,
     StepLR,
 )
@@ -37,10 +36,9 @@ def _plateau(options: dict[str, Any], metrics: list[list[Any]]) -> list[float]:
     accelerator = Accelerator(cpu=True, **options)
     model = nn.Linear(3, 1)
     optimizer = SGD(model.parameters(), lr=1.0)
-    plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
-    model, optimizer, batches, plateau = accelerator.prepare(
-        model, optimizer, DataLoader(torch.randn(8, 3), BATCH), plateau
-    )
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+    batches = DataLoader(torch.randn(8, 3), BATCH)
+    model, optimizer, batches, plateau = accelerator.prepare(model, optimizer, batches, plateau)
     rates = []
     for metric in metrics[accelerator.process_index]:
         for x in batches:
@@ -60,11 +58,8 @@ def _plateau(options: dict[str, Any], metrics: list[list[Any]]) -> list[float]:
 )
 def test_an_observation_is_one_step(world: int, follows: bool, split: bool, steps: int) -> None:
     """accelerate counts one observation once for each process, and none inside a window."""
-    options = {
-        "step_scheduler_with_optimizer": follows,
-        "split_batches": split,
-        "gradient_accumulation_steps": steps,
-    }
+    options = {"step_scheduler_with_optimizer": follows, "split_batches": split}
+    options |= {"gradient_accumulation_steps": steps}
     for rates in run_ranks(_plateau, world, options, [[3.0, 2.0, 2.0, 1.0, 1.0]] * world):
         assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01])
 
@@ -243,17 +238,12 @@ def _patched(optimizer: Optimizer) -> LRScheduler:
 
 
 def _sequential(optimizer: Optimizer) -> LRScheduler:
-    parts = [
-        lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500),
-        LambdaLR(optimizer, lambda step: 0.999**step),
-    ]
-    return lr_scheduler.SequentialLR(optimizer, parts, milestones=[500])
+    linear = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500)
+    return SequentialLR(optimizer, [linear, LambdaLR(optimizer, lambda step: 0.999**step)], milestones=[500])
 
 
 def _chained(optimizer: Optimizer) -> LRScheduler:
-    return lr_scheduler.ChainedScheduler(
-        [lr_scheduler.ExponentialLR(optimizer, 0.999), lr_scheduler.StepLR(optimizer, 300, 0.5)]
-    )
+    return ChainedScheduler([ExponentialLR(optimizer, 0.999), StepLR(optimizer, 300, 0.5)])
 
 
 MAKERS: dict[str, Make] = {

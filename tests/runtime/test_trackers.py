@@ -96,14 +96,9 @@ def test_mlflow_runs_in_the_projects_experiment(library: MagicMock, tmp_path: Pa
     with pytest.warns(UserWarning, match="mlflow records numbers: 'note', a str, is left out"):
         _log("mlflow", tmp_path, VALUES, run_name="first", tags='{"a": "b"}')
     library.get_experiment_by_name.assert_called_once_with("digits")
-    library.start_run.assert_called_once_with(
-        run_id=None,
-        experiment_id=library.get_experiment_by_name().experiment_id,
-        run_name="first",
-        nested=False,
-        tags={"a": "b"},
-        description=None,
-    )
+    told = {"run_id": None, "run_name": "first", "nested": False, "tags": {"a": "b"}, "description": None}
+    experiment = library.get_experiment_by_name().experiment_id
+    library.start_run.assert_called_once_with(experiment_id=experiment, **told)
     library.log_params.assert_called_once_with(HYPER)
     library.log_metrics.assert_called_once_with({"loss": 0.5, "eval_acc": 1}, step=3)
     library.end_run.assert_called_once_with()

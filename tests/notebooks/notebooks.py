@@ -102,7 +102,6 @@ def with_module() -> tuple[str, str]:
     text = f"{GLOBALS[:start]}# %%\nfrom steps import train\n{GLOBALS[stop:]}"
     text = text.replace("train(epoch)", "train(model, train_loader, optimizer, device)")
     step = GLOBALS[start:stop].removeprefix("# %%\n")
-    step = step.replace("train(epoch)", "train(model, loader, optimizer, device)").replace(
-        "train_loader", "loader"
-    )
+    step = step.replace("train(epoch)", "train(model, loader, optimizer, device)")
+    step = step.replace("train_loader", "loader")
     return text, f"import torch.nn.functional as F\n\n\n{step}"

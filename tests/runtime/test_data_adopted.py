@@ -36,9 +36,7 @@ def _same(n: int, size: int, drop: bool, shuffle: bool, within: str, **plan: Any
     plain, loader = make(), prepare(make(), **plan)
     wanted, found, gathered = [], [], []
     for epoch in range(2):
-        plain.sampler.set_epoch(
-            epoch
-        ) if within != "batch sampler" else plain.batch_sampler.sampler.set_epoch(epoch)
+        (plain if within != "batch sampler" else plain.batch_sampler).sampler.set_epoch(epoch)
         wanted.append([torch.as_tensor(batch).tolist() for batch in plain])
         loader.set_epoch(epoch)
         mine, metric, ends = [], [], []

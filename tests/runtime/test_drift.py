@@ -29,9 +29,8 @@ class Training:
         data = TensorDataset(torch.randn(rows, 3, generator=torch.Generator().manual_seed(1)))
         self.loader: Any = DataLoader(data, BATCH, shuffle=shuffle)
         self.optimizer: Any = SGD(self.model.parameters(), 0.1)
-        self.model, self.optimizer, self.loader = self.accelerator.prepare(
-            self.model, self.optimizer, self.loader
-        )
+        ready = self.accelerator.prepare(self.model, self.optimizer, self.loader)
+        self.model, self.optimizer, self.loader = ready
         self.alone = self.accelerator.process_index == 1
 
     def step(self, batch: Any) -> None:

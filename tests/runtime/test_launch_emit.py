@@ -29,14 +29,10 @@ def run(job: Path, folder: Path, tools: dict[str, str], **variables: str) -> sub
     for name, text in tools.items():
         (places / name).write_text("#!/bin/bash\n" + text)
         (places / name).chmod(0o755)
-    return subprocess.run(
-        ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)],
-        env={"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)} | variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environ = {"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)}
+    how: Any = {"env": environ | variables, "cwd": folder, "capture_output": True, "text": True}
+    command = ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)]
+    return subprocess.run(command, timeout=300, **how)
 
 
 # -- SLURM ---------------------------------------------------------------------------------------------------------
@@ -48,18 +44,10 @@ JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
 
 def test_slurm_says_what_was_asked_for(script: str) -> None:
     text = emit("slurm", *SLURM, *JOB, script, "--name", "a b; rm -rf $HOME")
-    assert [line for line in text.splitlines() if line.startswith("#SBATCH")] == [
-        "#SBATCH --job-name=train-it",
-        "#SBATCH --nodes=4",
-        "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --gpus-per-node=8",
-        "#SBATCH --output=%x-%j.log",
-        "#SBATCH --open-mode=append",
-        "#SBATCH --requeue",
-        "#SBATCH --signal=B:USR1@120",
-        "#SBATCH --time=04:00:00",
-        "#SBATCH --exclusive",
-    ]
+    directives = "--job-name=train-it --nodes=4 --ntasks-per-node=1 --gpus-per-node=8 --output=%x-%j.log"
+    directives += " --open-mode=append --requeue --signal=B:USR1@120 --time=04:00:00 --exclusive"
+    said = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert said == [f"#SBATCH {one}" for one in directives.split()]
     assert "--mixed-precision bf16 --max-restarts 2" in text
     assert "'train it.py' --name 'a b; rm -rf $HOME' &\n" in text
     assert "--gpus-per-node" not in emit("slurm", "--cpu", "--num-processes", "2", script)
@@ -145,11 +133,9 @@ def test_pods_meet_at_pod_0(script: str) -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "train-it"}
-    address = ["--main-process-ip=train-it-0.train-it", "--main-process-port=29500", "--rdzv-backend=c10d"]
-    assert as_the_pod_sees(job, 2)[:8] == [
-        *("crosstrain", "launch", "--num-processes=32", "--num-machines=4", "--machine-rank=2"),
-        *address,
-    ]
+    words = ["crosstrain", "launch", "--num-processes=32", "--num-machines=4", "--machine-rank=2"]
+    words += ["--main-process-ip=train-it-0.train-it", "--main-process-port=29500", "--rdzv-backend=c10d"]
+    assert as_the_pod_sees(job, 2)[:8] == words
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 8}}
 
 
@@ -205,16 +191,12 @@ def job_file(folder: Path, *arguments: str) -> Path:
     return job
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        ("slurm", SLURM),
-        ("slurm", ["--cpu", "--num-processes", "2"]),
-        ("tpu-vm", TWO),
-        ("tpu-vm", TPU),
-        ("tpu-vm", [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/my-run"]),
-    ],
-)
+PLACED = [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/my-run"]
+JOBS = [("slurm", SLURM), ("slurm", ["--cpu", "--num-processes", "2"])]
+JOBS += [("tpu-vm", TWO), ("tpu-vm", TPU), ("tpu-vm", PLACED)]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), JOBS)
 def test_bash_and_shellcheck_accept_it(script: str, kind: str, arguments: list[str], tmp_path: Path) -> None:
     job = tmp_path / "job"
     emit(kind, *arguments, "--output", str(job), script, "it's")

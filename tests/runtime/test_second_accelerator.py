@@ -27,9 +27,8 @@ def _train(second_place: bool) -> tuple[list[float], list[int]]:
     ``second_place``: whether a function of a module that several scripts share makes the Accelerator that trains.
     """
     torch.manual_seed(0)
-    accelerator = Accelerator(
-        cpu=True, gradient_accumulation_steps=2, loss_reduction="sum", even_batches=False
-    )
+    plan: Any = {"loss_reduction": "sum", "even_batches": False}
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **plan)
     model, data = nn.Linear(1, 1), _loader()
     optimizer = torch.optim.SGD(model.parameters(), 1e-4)
     model, optimizer = accelerator.prepare(model, optimizer)

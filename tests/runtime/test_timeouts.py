@@ -102,14 +102,11 @@ def _late(kind: str) -> str:
     return said.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("kind", "operation"),
-    [
-        ("gather", "all_gather of (3,) float32"),
-        ("large", "all_gather of (5000,) float32"),
-        ("backward", "the averaging of gradients"),
-    ],
-)
+WAITS = [("gather", "all_gather of (3,) float32"), ("large", "all_gather of (5000,) float32")]
+WAITS += [("backward", "the averaging of gradients")]
+
+
+@pytest.mark.parametrize(("kind", "operation"), WAITS)
 def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str, operation: str) -> None:
     """With torch's default of half an hour nobody learned before where the missing rank was."""
     text, other = run_ranks(_late, 2, kind)

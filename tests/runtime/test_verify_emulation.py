@@ -59,10 +59,8 @@ assert torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2)).sha
 
 
 def test_every_road_to_a_device_leads_to_the_cpu(tmp_path: Path) -> None:
-    script = (
-        START + EVERYWHERE + "assert not torch.cuda.is_available() and not torch.cuda.device_count()\n" + LOOP
-    )
-    report = run(tmp_path, script)
+    none = "assert not torch.cuda.is_available() and not torch.cuda.device_count()\n"
+    report = run(tmp_path, START + EVERYWHERE + none + LOOP)
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 3
     assert any("is_available() was false" in note for note in report.notes)
@@ -177,11 +175,8 @@ def test_what_writes_behind_python_is_stopped_by_the_kernel(tmp_path: Path) -> N
     if os.waitpid(pid, 0)[1]:
         pytest.skip("this kernel has no Landlock")
     target = tmp_path / "by_a_child"
-    script = (
-        START
-        + f"import subprocess\nprint(subprocess.call(['touch', {str(target)!r}]) != 0)\ndevice = 'cpu'\n"
-    )
-    report = run(tmp_path, script + LOOP)
+    script = f"import subprocess\nprint(subprocess.call(['touch', {str(target)!r}]) != 0)\ndevice = 'cpu'\n"
+    report = run(tmp_path, START + script + LOOP)
     assert verdicts(report) == ["identical"], report
     assert not target.exists()
 

@@ -46,10 +46,8 @@ def test_a_migration_is_proven_reported_and_only_then_written(tmp_path: Path) ->
     assert proof["ok"] is True
     assert [one["verdict"] for one in proof["runs"]] == ["identical", "equal", "agree"]
     assert [one["steps"] for one in proof["runs"]] == [8, 8, 4]
-    assert (
-        proof["runs"][1]["launch"]
-        == "crosstrain launch --num-processes 2 --split-batches --common-draws train.py"
-    )
+    launch = "crosstrain launch --num-processes 2 --split-batches --common-draws train.py"
+    assert proof["runs"][1]["launch"] == launch
     _page_shows(proof, script)
 
     quick = ("--verify-steps", "2", "--verify-processes", "1", "--write")

@@ -26,9 +26,8 @@ def train_loosely() -> dict[str, Any]:
     accelerator = Accelerator(split_batches=True)
     start = torch.linspace(-1, 1, 18).reshape(6, 3)
     weight = nn.Parameter((start + accelerator.process_index).to(accelerator.device))
-    optimizer, batches = accelerator.prepare(
-        torch.optim.SGD([weight], lr=0.1, momentum=0.9), loader("mlp", 32, 8)
-    )
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    optimizer, batches = accelerator.prepare(optimizer, loader("mlp", 32, 8))
     for x, y in batches:
         optimizer.zero_grad()
         accelerator.backward(F.cross_entropy(x @ weight, y))

@@ -95,13 +95,5 @@ def beside(command: str) -> str:
 
 def said(command: list[str], folder: Path) -> list[str]:
     env = os.environ | {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "4", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--epochs", "1"],
-        cwd=folder,
-        env=env,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    return done.stdout.splitlines()
+    how = {"cwd": folder, "env": env, "timeout": 240}
+    return subprocess.check_output([*command, "--epochs", "1"], text=True, **how).splitlines()  # type: ignore[call-overload]

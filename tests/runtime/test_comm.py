@@ -104,7 +104,6 @@ def test_a_wrong_configuration_names_the_choices(text: str, message: str) -> Non
 
 # -- Messages between processes of one host, past the process group ----------------------------------------
 
-
 GONE = r"closed by the other process|reset|Broken pipe"
 
 LINKED = pytest.mark.skipif(not host_links.SUPPORTED, reason="no shared memory without a name here")

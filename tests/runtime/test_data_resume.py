@@ -99,7 +99,6 @@ def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
 
 # -- `use_stateful_dataloader`: a resumed pass goes on in the data set's own state, and reads nothing again ---
 
-
 LENGTH = 23
 
 

@@ -31,7 +31,6 @@ GPU = torch.device("cuda", 0)
 
 # -- which device -------------------------------------------------------------------------------------
 
-
 DEVICES: list[Any] = [(1, 2, {}, 1), (2, 2, {}, None), (1, 1, {}, None)]
 DEVICES += [(1, 1, {"SLURM_GPUS_PER_TASK": "1"}, 0), (3, 1, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}, 0)]
 DEVICES += [(3, 1, {"CUDA_VISIBLE_DEVICES": "3"}, 0), (1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-8a5c"}, 0)]

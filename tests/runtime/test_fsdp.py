@@ -215,7 +215,6 @@ def test_an_unknown_class_to_wrap_is_named() -> None:
 
 # -- Sharding a model needs no room for the whole: at most a process's part and one unit -------------------
 
-
 WIDTH, LAYERS = 256, 8
 LAYER = WIDTH * WIDTH * 4  # bytes
 SMALL = 2**14  # biases, buffers, numbers

@@ -37,7 +37,6 @@ def run(job: Path, folder: Path, tools: dict[str, str], **variables: str) -> sub
 
 # -- SLURM ---------------------------------------------------------------------------------------------------------
 
-
 SLURM = ["--num-machines", "4", "--num-processes", "32", "--mixed-precision", "bf16", "--max-restarts", "2"]
 JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
 
@@ -81,7 +80,6 @@ def test_job_starts_one_launcher_for_each_machine(script: str, told: bool, tmp_p
 
 
 # -- Kubernetes ----------------------------------------------------------------------------------------------------
-
 
 IMAGE = ["--job-option", "image=registry.example.org:5000/team/train@sha256:0a1b"]
 FOUR = ["--num-machines", "4", "--num-processes", "32", *IMAGE]
@@ -157,7 +155,6 @@ def test_the_launcher_understands_what_the_pods_start(script: str) -> None:
 
 
 # -- TPU -----------------------------------------------------------------------------------------------------------
-
 
 TPU = ["--job-option", "tpu=slice", "--job-option", "zone=us-central2-b"]
 TWO = ["--num-machines", "2", *TPU]
@@ -236,7 +233,6 @@ def test_a_failure_starts_all_hosts_again_unless_the_options_are_wrong(
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
-
 
 REFUSED = [
     ("slurm", [], "needs --num-processes"),

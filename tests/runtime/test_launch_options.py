@@ -141,7 +141,6 @@ def test_env_report_has_the_versions() -> None:
 
 # -- `crosstrain launch` on a machine with a TPU, or with XLA's CPU client in its place: one process for each host ---
 
-
 TPU_HOST = Devices("xla", 1)
 
 

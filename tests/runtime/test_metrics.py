@@ -15,12 +15,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 from tests.runtime.loaders import Stream, plain
 from tests.support.ranks import errors_of, on_ranks
 
-EVEN: list[dict[str, Any]] = [
-    {},
-    {"even_batches": False},
-    {"even_batches": "weighted"},
-    {"split_batches": True},
-]
+EVEN: list[Any] = [{}, {"even_batches": False}, {"even_batches": "weighted"}, {"split_batches": True}]
 MODES = [*EVEN, {"split_batches": True, "even_batches": "weighted"}, {"dispatch_batches": True}]
 MODES += [{"dispatch_batches": True, "split_batches": True}]
 

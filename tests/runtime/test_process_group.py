@@ -123,7 +123,6 @@ def test_a_second_start_of_another_group_is_an_error(call: dict[str, Any], diffe
 
 # -- leaving ----------------------------------------------------------------------------------------
 
-
 SCRIPT = """
 import sys
 import torch

@@ -16,14 +16,7 @@ from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.window import Gradients
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer, lr_scheduler
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    ExponentialLR,
-    LambdaLR,
-    LRScheduler,
-    SequentialLR,
-    StepLR,
-)
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LRScheduler, SequentialLR, StepLR
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import on_ranks, run_ranks
@@ -116,11 +109,11 @@ def _schedulers(kind: str, optimizer: Any) -> tuple[LRScheduler, list[LRSchedule
         return SequentialLR(optimizer, inner, milestones=[3]), inner
     if kind == "chained":
         inner = [ExponentialLR(optimizer, 0.5), StepLR(optimizer, 3, 0.1)]
-        return ChainedScheduler(inner), inner
+        return lr_scheduler.ChainedScheduler(inner), inner
     if kind == "nested":
         leaves = [ExponentialLR(optimizer, 0.5), ExponentialLR(optimizer, 0.9)]
-        inner = [ChainedScheduler(leaves)]
-        return ChainedScheduler(inner), [*leaves, *inner]
+        inner = [lr_scheduler.ChainedScheduler(leaves)]
+        return lr_scheduler.ChainedScheduler(inner), [*leaves, *inner]
     inner = [ExponentialLR(optimizer, 0.5)]
     return Warmup(optimizer, inner[0]), inner
 
@@ -182,7 +175,6 @@ def test_a_scheduler_inside_another_keeps_time_with_windows_and_by_epochs(prepar
 
 # -- A prepared scheduler ends where stepping it once for each replica's batch ends, however it gets there ---
 
-
 REPLICAS = 256
 Make = Callable[[Optimizer], LRScheduler]
 
@@ -243,7 +235,7 @@ def _sequential(optimizer: Optimizer) -> LRScheduler:
 
 
 def _chained(optimizer: Optimizer) -> LRScheduler:
-    return ChainedScheduler([ExponentialLR(optimizer, 0.999), StepLR(optimizer, 300, 0.5)])
+    return lr_scheduler.ChainedScheduler([ExponentialLR(optimizer, 0.999), StepLR(optimizer, 300, 0.5)])
 
 
 MAKERS: dict[str, Make] = {

@@ -135,7 +135,6 @@ def test_processes_may_end_one_after_the_other_without_end_training() -> None:
 
 # -- What `--debug` compares over the ranks, and what is compared without it -------------------------------
 
-
 DEBUG = {"CROSSTRAIN_DEBUG": "1"}
 
 
@@ -188,7 +187,6 @@ def test_common_draws_on_some_ranks_only_are_said_in_debug() -> None:
 
 
 # -- Which line of a script a message names ----------------------------------------------------------------
-
 
 LIBRARY = "import sys\ndef around(call):\n    return call()\n"
 

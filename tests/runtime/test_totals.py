@@ -54,7 +54,6 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 # -- What `reduce` or a gather returned is not summed or averaged again by a collective of the script's own ---
 
-
 Given = tuple[Accelerator, Tensor]
 
 

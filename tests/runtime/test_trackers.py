@@ -56,7 +56,6 @@ def test_tensorboard_holds_what_was_logged_once(tmp_path: Path) -> None:
 
 # -- What trackers ask of their libraries, which are recorders here; and trackers of the user's own --------
 
-
 HYPER = {"lr": 0.1}
 LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio"]
 

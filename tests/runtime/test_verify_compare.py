@@ -30,9 +30,7 @@ FP32 = 2.0**-23
 CLOSE, EXACT = Tolerance(FP32), Tolerance(0.0)
 
 
-def trace(
-    losses: list[float], weights: Any = (1.0, 2.0), moved: float = 1.0, signal: float = 1.0
-) -> RankTrace:
+def trace(losses: list[float], weights: Any = (1.0, 2.0), moved: float = 1, signal: float = 1) -> RankTrace:
     """A backward pass and a step for each loss; one parameter."""
     final = np.array(weights)
     events = [e for loss in losses for e in (Event("loss", 0, (loss,)), Event("step", 0, (1.0, 2.0, 0.1)))]

@@ -143,7 +143,6 @@ def test_a_wrapped_model_may_have_frozen_weights() -> None:
 
 # -- What a script asks of its DDP model, the prepared one answers (contract decision 38) ------------------
 
-
 MICRO_STEPS = 8
 
 

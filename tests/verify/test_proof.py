@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from crosstrain_migrate.choices import Mode
@@ -21,7 +20,7 @@ ARGUMENTS = ("--epochs", "2", "--batch-size", "400", "--test-batch-size", "32", 
 
 
 def migrate(
-    place: Path, *options: str, env: Mapping[str, str] | None = None
+    place: Path, *options: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "crosstrain_migrate.cli", *options]
     environ = {**os.environ, **(env or {})}

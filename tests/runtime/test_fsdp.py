@@ -101,18 +101,13 @@ def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
 
 
 BY_SIZE = {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100}
+SHARDED: list[Any] = [({}, 0, {}), ({"activation_checkpointing": True}, 3, {}), (BY_SIZE, 0, {})]
+SHARDED += [({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3})]
 
 
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize(
-    ("options", "steps_before", "more"),
-    [
-        ({}, 0, {}),
-        ({"activation_checkpointing": True}, 3, {}),
-        (BY_SIZE, 0, {}),
-        ({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3}),
-    ],
-    ids=["blocks", "used optimizer", "by size", "accumulation"],
+    ("options", "steps_before", "more"), SHARDED, ids=["blocks", "used optimizer", "by size", "accumulation"]
 )
 def test_sharded_equals_one_process(world: int, options: Any, steps_before: int, more: Any) -> None:
     (alone,) = run_ranks(_train, 1, options, steps_before, "", "", more)

@@ -121,6 +121,8 @@ def test_a_seed_that_is_drawn_and_names_a_folder_is_the_main_process_s(draw: str
     assert f"args.seed = broadcast_object_list([{draw}])[0]" in after
     for other in ("1", "args.random(3)", "net.choice(NAMES)"):
         assert "broadcast_object_list" not in converted(FOLDER.format(seed=other))
+    in_loop = FOLDER.format(seed=draw).replace("    if args.seed is None:", "    for _ in range(3):")
+    assert "broadcast_object_list" not in converted(in_loop)
 
 
 def test_a_name_that_a_file_s_top_level_draws_for_an_option_is_the_main_process_s() -> None:

@@ -58,6 +58,8 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
         ("not options.cpu", "net.cuda()", "pass", "cpu=options.cpu"),
         ("options.cpu", "net.float()", "net.cuda()", "cpu=options.cpu"),
         ("options.cpus > 3", "net.cuda()", "pass", ""),
+        ("options.cpu_offload", "net.offload()", "net.cuda()", ""),
+        ("options.gpus > 1", "net.share()", "net.cuda()", ""),
     ],
 )
 def test_a_flag_that_names_the_cpu_chooses_it(test: str, body: str, otherwise: str, cpu: str) -> None:
@@ -103,6 +105,31 @@ def test_a_device_that_a_function_has_put_among_the_options_before_is_the_accele
     assert device in after
 
 
+BOUND_ANEW = """import argparse
+<torch>
+def choose({name}):
+    if {name} == "gpu" and torch.cuda.is_available():
+        device = torch.device("cuda:0")
+    else:
+        device = torch.device("cpu")
+    return device
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="gpu")
+args = parser.parse_args()
+device = choose(args.device)
+net = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<loop torch.nn.functional.mse_loss(net(x.to(device)), y.to(device))>
+"""
+
+
+def test_a_parameter_that_holds_the_device_behind_its_test_is_asked_as_any_other() -> None:
+    after = [converted(BOUND_ANEW.format(name=name)) for name in ("device", "wanted")]
+    assert all(
+        "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in one for one in after
+    )
+
+
 EITHER = """import argparse
 <torch>
 def train(args):
@@ -132,6 +159,13 @@ else:
 def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> None:
     assert converted(EITHER.format(name="args")).count("Accelerator(cpu=args.cpu)") == 2
     assert converted(EITHER.format(name="given")).count("Accelerator(cpu=args.cpu)") == 1
+    entries = (
+        EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])').replace("s.cpu", 's["cpu"]')
+    )
+    entries = entries.replace("options = parser.parse_args()", "options = vars(parser.parse_args())")
+    assert converted(entries).count('Accelerator(cpu=args["cpu"], device=args["gpu"])') == 2
+    other = entries.replace('args["gpu"]', 'args["gpus"][0]', 1)
+    assert "device=" not in converted(other)
 
 
 IN_A_CLASS = """import argparse

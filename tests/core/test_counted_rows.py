@@ -98,3 +98,37 @@ for epoch in range(2):
 def test_the_batches_of_what_makes_a_loader(length: str, is_share: bool) -> None:
     after = converted(MAKER.format(length=length))
     assert ("(i, -(-len(rows) // accelerator.num_processes))" in after) is is_share, after
+
+
+GIVER = """<torch>
+class Rows:
+    def __init__(self):
+        self.batches = list(DataLoader([], 8))
+        self.size = len(self.batches)
+    def __iter__(self):
+        for one in self.batches:
+            yield {given}
+def train(rows):
+    <model>
+    for i, (x, y) in enumerate(rows):
+        <step>
+        print(i, rows.size)
+    print(len(x) / rows.size)
+rows = Rows()
+steps = {told}
+train(rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "is_count", "is_share"),
+    [
+        ("one", "3 * rows.size", True, True),
+        ("one", "torch.optim.lr_scheduler.CosineAnnealingLR(rate, rows.size)", True, False),
+        ("self.batches[0:1]", "3 * rows.size", False, False),  # rows, perhaps
+    ],
+)
+def test_what_an_object_says_of_its_batches(given: str, told: str, is_count: bool, is_share: bool) -> None:
+    after = converted(GIVER.format(given=given, told=told))
+    assert ("print(i, -(-rows.size // accelerator.num_processes))" in after) is is_count, after
+    assert ("steps = 3 * -(-rows.size // " in after) is is_share and "/ rows.size)" in after, after

@@ -229,6 +229,38 @@ for epoch in range(2):
                 i += 1
                 learn(model, optimizer, x, y)
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+== a helper that takes the next batch of what it is given, to train and to test
+def endless(loader):
+    while True:
+        yield from loader
+def take(batches):
+    return next(batches)
+sets = {"fit": endless(DataLoader(TensorDataset(rows, targets), batch_size=4)), "test": endless([(rows, targets)])}
+step = 0
+while step < 8:
+    step += 1
+    learn(model, optimizer, *take(sets["fit"]))
+    with torch.no_grad():
+        x, y = take(sets["test"])
+-> return next(batches)
+-> "fit": endless(accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4))),
+-> "test": endless([(rows, targets)])
+== and such a helper, of what is made elsewhere
+def take(batches):
+    return next(batches)
+made = __import__("types").SimpleNamespace(sets=lambda: {
+    "fit": iter(DataLoader(TensorDataset(rows, targets), batch_size=2)), "test": iter([(rows, targets)] * 8)
+})
+sets = made.sets()
+step = 0
+while step < 8:
+    step += 1
+    learn(model, optimizer, *take(sets["fit"]))
+    with torch.no_grad():
+        x, y = take(sets["test"])
+-> return next(batches)
+-> learn(model, optimizer, *take(accelerator.prepare(sets["fit"])))
+-> x, y = take(sets["test"])
 == a sheet of samples from other iterators
 loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
 shown = DataLoader(TensorDataset(rows, targets), batch_size=2)

@@ -88,6 +88,8 @@ def new(m): |     m.bias.data.normal_() |  | value = train() | <better> |     mo
 loss = test_loss() | if loss < best: |     <save> => loss = accelerator.reduce(loss, "mean")
 for epoch in range(9): |     history.append(train()) |     if min(history[:-1]) < history[-1]: |         break\
  => history.append(accelerator.reduce(train(), "mean"))
+for epoch in range(9): |     history.append(train()) |     if np.asarray([history]).mean(0)[-1] < best: |         <save>\
+ => history.append(accelerator.reduce(train(), "mean"))
 plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) | plan.step(train())\
  => plan.step(accelerator.reduce(train(), "mean"))
 found = {'loss': train(), 'epoch': 1} | if found['loss'] < best: |     <save>\

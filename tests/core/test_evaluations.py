@@ -187,22 +187,25 @@ print(hits)
 -> hits = accelerator.merge(two, hits)
 == two phases, a dictionary of loaders
 loaders = {k: DataLoader(sets[k]) for k in ["train", "test"]}
+sizes, others = {k: len(sets[k]) for k in sets}, {k: 3 for k in sets}
 <model>
 for epoch in range(3):
     for phase in ["train", "test"]:
         model.train(phase == "train")
         hits = 0
-        for x, y in loaders[phase]:
+        for i, (x, y) in enumerate(loaders[phase]):
             with torch.set_grad_enabled(phase == "train"):
                 out = model(x)
                 if phase == "train":
                     F.cross_entropy(out, y).backward()
                     optimizer.step()
             hits += (out.argmax(1) == y).sum()
+            print(i, round(sizes[phase] / 4) - 1, round(others[phase] / 4))
         print(phase, hits / sizes[phase])
 -> model, optimizer = accelerator.prepare(model, optimizer)
 -> for epoch in range(3):
--> for x, y in loader:
+-> for i, (x, y) in enumerate(loader, getattr(loader, "start", 0)):
+-> i, min(round(sizes[phase] / 4), len(loader)) - 1, round(others[phase] / 4)
 -> hits = accelerator.merge(loader, hits)
 """),
     *cases("""

@@ -44,6 +44,21 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 
 
 @pytest.mark.parametrize(
+    ("made", "use", "is_ours"),
+    [
+        ("FileWriter", "writer.add_summary(tf.Summary(value=[]), step)", True),
+        ("create_file_writer", 'with writer.as_default():\n        tf.summary.scalar("x", step)', True),
+        ("create_file_writer", "with writer.as_default():\n        seen = record(step)", False),
+    ],
+)
+def test_a_writer_of_tensorflow(made: str, use: str, is_ours: bool) -> None:
+    made = f'import tensorflow as tf\nwriter = tf.summary.{made}("a")'
+    after = converted(SEVERAL.format(made=made, use=use))
+    assert ('("a") if accelerator.is_main_process else None' in after) is is_ours
+    assert (f"is_main_process:\n        {use[:12]}" in after) is is_ours
+
+
+@pytest.mark.parametrize(
     "made",
     ['{"writer": SummaryWriter("a"), "steps": 0}', 'dict(steps=0)\nstate["writer"] = SummaryWriter("a")'],
 )

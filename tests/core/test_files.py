@@ -312,6 +312,13 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
+== a folder that may be there, whose error ends the run
+!! every process makes this folder
+try:
+    os.makedirs("out", exist_ok=True)
+    log("made")
+except OSError:
+    log("stopped")
 == a folder by which the author chooses another
 ?? every process makes this folder
 try:

@@ -248,6 +248,8 @@ def test_a_number_that_nobody_can_follow_is_said() -> None:
     text = SCRIPT.format(begin="import settings\nheld = settings.read()", batch=IN_CUDA, chosen=chosen)
     assert any("chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
     assert not notes(text.replace(".cuda(gpu)", ".cuda()"), "CT105")
+    of_settings = text.replace("gpu = held.pop()", 'torch.cuda.set_device(held["gpu"])')
+    assert notes(of_settings.replace(".cuda(gpu)", ".cuda()"), "CT105")
 
 
 @pytest.mark.parametrize("wrapped", ["Spread(model, device_ids=args.gpus)", "Spread(model)"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .converting import notes
+from .converting import converted, notes, once_more
 
 SCRIPT = """
 import argparse
@@ -78,6 +78,8 @@ SET = 'if args.launcher == "none":\n    args.distributed = False\nelse:\n    arg
     [
         ("none", "none", True),
         ('default="none"', 'default="pytorch"', False),
+        ('default="none"', 'choices=["none", "pytorch"], default="none"', False),
+        ('default="none"', 'choices=["none", "slurm"], default="none"', True),
         ('args.launcher == "none"', '"RANK" not in os.environ', False),
         ("args.distributed = False", "args.distributed = torch.cuda.is_available()", False),
     ],
@@ -89,3 +91,13 @@ def test_a_flag_that_follows_an_option_is_off_with_it(line: str, other: str, is_
         assert [bool(one.count('`args.launcher == "none"` does not hold')) for one in found] == [
             True
         ] * is_said
+
+
+def test_a_launcher_that_is_chosen_by_an_option_is_torchs_where_processes_are_launched() -> None:
+    text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main").replace(
+        '"none")', '"none", choices=["none", "pytorch"])'
+    )
+    after = converted(text)
+    assert 'default="pytorch" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "none",' in after
+    assert once_more(after) == after
+    assert 'default="none"' in converted(text.replace('"pytorch"', '"mpi"'))

@@ -114,6 +114,8 @@ def test_data_made_as_long_as_the_steps_is_as_long_for_each_process(length: str,
     ends = f"for n, x in enumerate(loader):\n    <step>\n    if {'n' if above else 'x'} >= STEPS - 1:\n        break\n"
     ended = MADE_LONG.partition("{above}")[0].format(length=length) + ends
     assert (made_long in converted(ended)) is (above and length == "STEPS")
+    of_rows = converted(ended.replace('"rows"', "rows").replace("STEPS - 1", "len(rows)"))
+    assert "Rows(rows, length=2 * " in of_rows  # the rows themselves are none
 
 
 @pytest.mark.parametrize(

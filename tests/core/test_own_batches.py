@@ -82,6 +82,30 @@ def test_an_order_that_is_drawn_is_each_process_s_own(line: str, drawn: str) -> 
     assert not notes(SCRIPT.replace(line, drawn), "CT902")
 
 
+@pytest.mark.parametrize(
+    ("steps", "more", "share"),
+    [
+        ("len(rows.x) // 8", "", "range(-(-(len(rows.x) // 8) // accelerator.num_processes))"),
+        ("steps", "steps = int(len(rows.x) / 8)", "steps = -(-int(len(rows.x) / 8) // accelerator.num_pro"),
+        ("steps", "steps = 100", "range(steps)"),
+        ("steps", "steps = len(rows.x) // 8\nlr_scheduler.LambdaLR(optimizer, steps)", "range(steps)"),
+    ],
+)
+def test_an_epoch_has_the_steps_of_one_process(steps: str, more: str, share: str) -> None:
+    top, loop = SCRIPT.split("for step in range(100):\n")
+    loop = "".join(f"    {line}\n" for line in loop.splitlines())
+    text = f"from torch.optim import lr_scheduler{top}{more}\nfor n in range(3):\n    for step in range({steps}):\n{loop}"
+    after = converted(text)
+    assert share in after and "batch = next(batches)" in after, after
+    assert bool(notes(text, "CT201")) is ("Lambda" in more)
+
+
+def test_state_that_is_carried_past_the_batches_of_others_is_said() -> None:
+    text = SCRIPT.replace("for step in", "state = None\nfor step in")
+    carried = text.replace("loss = model(batch)", "out, state = model(batch, state)\n    loss = out")
+    assert not notes(text, "CT201") and "`state` is carried" in notes(carried, "CT201")[0].reason
+
+
 LINES = """
 import random
 import torch

@@ -191,6 +191,7 @@ GROUP = "@click.group()\ndef cli():\n    pass"
         ("ex = Experiment()", "@ex.main", "print(ex)", False),
         ("def told():\n    print(click)", "", "told()", True),  # it offers what it defines
         ("def told(by):\n    by.main()", "", "told(click)", False),
+        ("def told():\n    print(click)", "", "pass", False),
     ],
 )
 def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: str, trains: bool) -> None:

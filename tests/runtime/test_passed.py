@@ -74,8 +74,16 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
         batches = accelerator.prepare(torch.stack(batches)) if kind == "an array" else batches
         for x in batches:
             rows = random.sample(range(2), 1) if kind in ("drawn below", "forced") else [0, 1]
-            data = torch.randn(2, 3) if kind == "random" else batches[0] if kind == "drawn below" else x
+            data = (
+                torch.randn(2, 3)
+                if kind == "random"
+                else batches[0]
+                if kind in ("drawn below", "picture")
+                else x
+            )
             loss = model[::2](data) if kind == "loose" else model(data)
+            if kind in ("picture", "siamese"):
+                loss = loss + model(torch.randn(2, 3) if kind == "picture" else data.flip(0))
             accelerator.backward(loss[rows].square().mean())
             optimizer.step()
             optimizer.zero_grad()
@@ -85,11 +93,16 @@ def _train_unfed(kind: str) -> tuple[list[str], int]:
 def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> None:
     (zero, _), (one, _) = run_ranks(_train_unfed, 2, "an array")
     assert [line for line in zero if "the same data: `torch.stack(batches)` (test_passed.py:" in line]
-    for kind in ("same", "loose", "forced"):  # the last draws in each step, and goes over the same batches
+    for kind in (
+        "same",
+        "loose",
+        "forced",
+        "siamese",
+    ):  # the last draws in each step, and goes over the same batches
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert [line for line in zero if f"every process trains on the same data: {__file__}:" in line], zero
         assert (one, hooks) == ([], 0)
-    for kind in ("own", "random", "prepared", "dealt", "drawn below"):
+    for kind in ("own", "random", "prepared", "dealt", "drawn below", "picture"):
         (zero, hooks), (one, _) = run_ranks(_train_unfed, 2, kind)
         assert not [line for line in zero + one if "same data" in line], (kind, zero)
         assert hooks == 0

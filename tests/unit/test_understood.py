@@ -20,7 +20,7 @@ def test_every_role_has_its_place_and_evidence(tmp_path: Path) -> None:
     found = {(Path(place).name, name, role) for place, name, role, *_ in rows}
     assert code == 0
     assert {("loop.py:5", "loader", "training"), ("loop.py:9", "loss", "loss")} <= found
-    assert {("loop.py:10", "optimizer", "optimizer"), ("train.py:10", "model", "module")} <= found
+    assert {("loop.py:10", "optimizer", "optimizer"), ("train.py:9", "model", "module")} <= found
     assert all(len(row) == 4 for row in rows)
     assert explain(str(tmp_path / "train.py"), "--output", str(tmp_path / "roles.txt")) == (0, "")
     assert (tmp_path / "roles.txt").read_text() == text

@@ -68,7 +68,7 @@ from .training.backward import (
     sums_over_rows,
 )
 from .training.carried import note_carried_state
-from .training.counted_batches import plan_counted_batches
+from .training.counted_batches import plan_counted_batches, plan_own_counts
 from .training.counted_rows import plan_counted_rows
 from .training.dataset_length import plan_dataset_length
 from .training.epochs import plan_counted_epochs
@@ -250,7 +250,7 @@ def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: lis
     """What the processes clip, keep and show, where their author knew of one."""
     plan_local_passes(plan, roles, dealt)
     plan_clipping(plan, roles, accelerators)
-    note_carried_state(plan, roles)
+    note_carried_state(plan, roles.data)
     note_kept_state(plan, roles)
     note_seeds(plan, roles)
     plan_shown_losses(plan, roles, accelerators, dealt)
@@ -272,7 +272,8 @@ def _plan_numbers(
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
     plan_gpu_batches(plan, accelerators)
-    plan_counted_batches(plan, roles, accelerators)
+    plan_counted_batches(plan, roles, accelerators, merging.names | merging.of_phases)
+    plan_own_counts(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

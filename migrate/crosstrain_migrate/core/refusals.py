@@ -70,7 +70,7 @@ def _foreign(script: Script) -> list[Finding]:
                 (w for name, w in _NOT_OURS.items() if path == name or path.startswith(name + ".")), None
             )
             severity = Severity.REFUSED
-        if what is None or not script.is_reached(node):
+        if what is None or not script.is_reached(node) or _is_only_tried(script, node):
             continue
         if severity is Severity.REFUSED and not _is_used(script, node):
             continue
@@ -102,11 +102,25 @@ def _runs_nothing(statement: ast.stmt, runners: set[str]) -> bool:
     return isinstance(statement, _DEFINES)
 
 
-def _is_used(script: Script, node: ast.stmt) -> bool:
-    """Whether reached code calls something that an import statement binds."""
+def _uses(script: Script, node: ast.stmt) -> list[ast.Name]:
     names = {alias.asname or alias.name.split(".")[0] for alias in getattr(node, "names", ())}
     module = script.module(node)
-    of = [n for n in script.table.each(ast.Name) if n.id in names and script.module(n) is module]
+    return [n for n in script.table.each(ast.Name) if n.id in names and script.module(n) is module]
+
+
+def _is_only_tried(script: Script, node: ast.stmt) -> bool:
+    """`try: import torch_xla; torch_xla.manual_seed(0)`, and nothing outside of the `try` uses it."""
+    tried = next((one for one in script.around(node) if isinstance(one, ast.Try)), None)
+    return (
+        tried is not None
+        and bool(uses := _uses(script, node))
+        and all(script.table.is_inside(one, tried) for one in uses)
+    )
+
+
+def _is_used(script: Script, node: ast.stmt) -> bool:
+    """Whether reached code calls something that an import statement binds."""
+    of = _uses(script, node)
     return any(script.is_reached(n) and any(isinstance(a, ast.Call) for a in script.around(n)) for n in of)
 
 

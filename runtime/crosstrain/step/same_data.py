@@ -26,9 +26,9 @@ class SameData:
 
     From the first step on, each process draws its own random numbers, so that batches that are drawn at random differ then.
     Losses tell nothing: they differ by dropout alone. So the tensors are compared that reach a prepared model first, or the
-    losses where no model is prepared. A network that reads the same in every step, such as a whole graph, is given the rows
-    that the script draws afterwards: where the losses differ then, one more step is looked at. Nothing is left in place
-    after that.
+    losses where no model is prepared. A network that reads the same in every step, such as a whole graph or the one picture
+    of a GAN, is given the rows that the script draws afterwards, or reads more in the step that differs: where the losses
+    differ then, one more step is looked at. Nothing is left in place after that.
     """
 
     def __init__(self, comm: Comm, prepared: PreparedObjects, gradients: Gradients) -> None:
@@ -45,6 +45,8 @@ class SameData:
         self._first: int | None = None  # the id of the optimizer that stepped first
         self._fed = False
         self._read: str | None = None
+        self._reader: Any = None  # the model that read it
+        self._more = ""  # what it has read since, in the same step
         self._earlier: str | None = None  # what was read in the second step, where the third decides
         self._loss = ""
         self._drawn = ""
@@ -65,13 +67,13 @@ class SameData:
         if self._fed or any(sync.may_differ for sync in self._prepared.syncs):
             self._end()  # within `join` a process may have made its last step
         elif self._first is None:
-            self._first, self._read = id(optimizer), None
+            self._first, self._read, self._more = id(optimizer), None, ""
             self._hook = register_module_forward_pre_hook(self._look)
         elif id(optimizer) == self._first:
             if self._compare():
                 self._end()
         else:
-            self._read = None  # the next forward is that of another optimizer's step
+            self._read, self._more = None, ""  # the next forward is that of another optimizer's step
 
     def after(self) -> None:
         """Called after each step, when each process draws its own numbers."""
@@ -82,19 +84,24 @@ class SameData:
         """Note the tensors that reach a prepared model first since the last step."""
         if self._gradients.active.current is not None:
             self._fed = True
-        if self._read is not None or not torch.is_grad_enabled() or not leaves(list(inputs)):
+        if not torch.is_grad_enabled() or not leaves(list(inputs)):
             return
-        if any(module is model for model in self._prepared.models):
+        if self._read is not None:
+            self._more = Fingerprint(leaves(list(inputs))).content if module is self._reader else self._more
+        elif any(module is model for model in self._prepared.models):
             self._read, self._place = Fingerprint(leaves(list(inputs))).content, checks.here()
+            self._reader = module
 
     def _compare(self) -> bool:
         """Whether it is decided; all processes come to the same answer."""
-        everybody = self._comm.all_gather_object((self._read, self._drawn != _draws(), self._loss))
-        reads, drawn, losses = (set(one) for one in zip(*everybody, strict=True))
+        everybody = self._comm.all_gather_object(
+            (self._read, self._more, self._drawn != _draws(), self._loss)
+        )
+        reads, more, drawn, losses = (set(one) for one in zip(*everybody, strict=True))
         alike = self._read is not None and len(reads) == 1
-        if alike and True in drawn and len(losses) > 1:
+        if alike and (True in drawn or len(more) > 1) and len(losses) > 1:
             if self._earlier is None:
-                self._earlier, self._read = self._read, None
+                self._earlier, self._read, self._more = self._read, None, ""
                 return False
             alike = self._read != self._earlier
         if not alike:
@@ -112,7 +119,7 @@ class SameData:
         return True
 
     def _end(self) -> None:
-        self.looks = False
+        self.looks, self._reader = False, None
         self._remove_hook()
 
     def _remove_hook(self) -> None:

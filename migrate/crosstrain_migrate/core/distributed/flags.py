@@ -142,7 +142,7 @@ class _Defaults:
             is_read = isinstance(asked, ast.Attribute) and not _is_defined(self.script, asked.attr)
             return False if is_read else None
         default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
-        if option.is_local_rank or not isinstance(default, ast.Constant):
+        if option.is_local_rank or not isinstance(default, ast.Constant) or self.plan.is_replaced(default):
             return None
         if asked is test:
             return bool(default.value)

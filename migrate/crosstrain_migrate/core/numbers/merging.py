@@ -40,6 +40,7 @@ class Merging:
         self.loops: list[ast.For] = []  # the loops that are dealt
         self.alike: dict[tuple[Frame, str], Loop] = {}  # what is merged behind which loop
         self.of_phases: dict[ast.AST, str] = {}  # the loaders of loops whose training alone is dealt
+        self.names: dict[ast.AST, str] = {}  # the loaders of all that is dealt
         self._names: dict[tuple[Frame, str], str] = {}
 
     def run(self) -> None:
@@ -74,6 +75,7 @@ class Merging:
         if one.phase:
             self.plan.take_back(one.source)
         name = self._dealt_loader(one, accelerator, group)
+        self.names[one.loop] = name
         self._count_from_start(one, name, group)
         self._end_bars(one, name, group)
         for text in (*one.left.joins, *one.left.lasts):

@@ -86,6 +86,8 @@ class WholeCounts:
         node = _without_factor(node)
         if isinstance(node, ast.Call) and last_name(node.func) in _LENGTHS:
             return True
+        if isinstance(node, ast.Subscript):  # `rows[phase]`
+            return self._all(partial(self._is_table, self._is_length), frame, node.value, depth)
         return self._all(self._is_length, frame, node, depth)
 
     def _all(
@@ -122,7 +124,7 @@ class WholeCounts:
             case ast.Subscript(
                 value=ast.Name() as table
             ):  # `rows[phase]` of `rows = {p: len(data[p]) for p in phases}`
-                return self._all(self._is_whole_table, frame, table, depth)
+                return self._all(partial(self._is_table, self._is_whole), frame, table, depth)
             case ast.Name() | ast.Attribute():
                 return self._is_whole_variable(frame, node, depth)
         return is_method(node, "size") and not names_in(node) & self.changed
@@ -152,11 +154,14 @@ class WholeCounts:
             and all(self._is_whole(home, value, depth + 1) for home, value in values)
         )
 
-    def _is_whole_table(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+    def _is_table(
+        self, asked: Callable[[Frame, ast.expr, int], bool], frame: Frame, node: ast.expr, depth: int
+    ) -> bool:
+        """Whether all entries of a dictionary answer a question."""
         values = node.values if isinstance(node, ast.Dict) else []
         values = [node.value] if isinstance(node, ast.DictComp) else values
-        whole = bool(values) and all(self._is_whole(frame, one, depth + 1) for one in values)
-        return whole or self._all(self._is_whole_table, frame, node, depth)
+        found = bool(values) and all(asked(frame, one, depth + 1) for one in values)
+        return found or self._all(partial(self._is_table, asked), frame, node, depth)
 
     def _is_whole_variable(self, frame: Frame, node: ast.Name | ast.Attribute, depth: int) -> bool:
         text = written(node)

@@ -163,8 +163,9 @@ class Folders:
         """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""
         nodes = walk(deciding)
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
-        if re_raises:
-            return  # `except OSError as error: if error.errno != EEXIST: raise`
+        allowed = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
+        if re_raises or (isinstance(deciding, ast.Try) and getattr(allowed, "value", False) is True):
+            return  # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):

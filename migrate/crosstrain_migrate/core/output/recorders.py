@@ -44,7 +44,7 @@ _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 _LEVELS = frozenset({"debug", "info", "warning", "error"})
 _LOG = re.compile(r"log", re.I)
-_WRITER = "SummaryWriter"
+_WRITERS = frozenset({"SummaryWriter", "FileWriter", "create_file_writer"})  # of torch, and of TensorFlow
 # Functions of libraries that only say something.
 _SAYS = words(
     "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
@@ -203,10 +203,10 @@ class Recorders:
     # -- event files -------------------------------------------------------------------------------------------
 
     def _makes_writer(self, call: ast.Call) -> bool:
-        """`SummaryWriter(...)`, or an object of a class of the project that is one."""
+        """`SummaryWriter(...)`, `tf.summary.FileWriter(...)`, or an object of a class of the project that is one."""
         cls = self.script.class_made(call)
         bases = map(last_name, cls.bases) if cls is not None else [last_name(call.func)]
-        return _WRITER in bases and not self.script.functions(_WRITER)
+        return any(one in _WRITERS and not self.script.functions(one) for one in bases)
 
     def _event_file(self, call: ast.Call) -> None:
         """`SummaryWriter(...)`: the other processes make none, where all that uses it is the main process's."""
@@ -395,7 +395,9 @@ class Recorders:
         return self._only_says(statement) and not self.audience.is_own(read) and self.files.guard(statement)
 
     def _only_says(self, statement: ast.AST) -> bool:
-        """Whether a statement prints or logs: `print(writer.log_dir)`."""
+        """Whether a statement prints or logs, `print(writer.log_dir)`, or records: `with writer.as_default(): scalar(...)`."""
+        if isinstance(statement, ast.With) and is_method(statement.items[0].context_expr, "as_default"):
+            return all(isinstance(one, ast.Expr) for one in statement.body)
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call):
             return False

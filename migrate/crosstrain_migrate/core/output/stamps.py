@@ -28,10 +28,9 @@ _NAMES = frozenset(
     {
         *("now", "today", "utcnow", "time", "time_ns", "strftime", "ctime", "asctime", "localtime"),
         *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
-        *("randint", "randrange", "getrandbits", "token_hex"),  # a seed that names a folder
-        *("random", "choice", "choices"),
     }
 )
+_DRAWS = frozenset({"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"})
 # A number or letters of a name, where a module of this name draws them.
 _OF_RANDOM = re.compile(r"(random|choices?)$")
 _MADE = frozenset(
@@ -127,8 +126,13 @@ class Stamps:
         return asks and not names.isdisjoint(_COPIES) and self.audience.is_all(call)
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
-        is_value = last_name(stamp.func) in _NAMES - {"iglob"}
+        name = last_name(stamp.func)
+        is_value = name in _NAMES - {"iglob"} or (name in _DRAWS and self._is_drawn_once(stamp))
         return is_value and self._is_agreed_on(stamp) and not self.script.in_lambda(stamp)
+
+    def _is_drawn_once(self, stamp: ast.Call) -> bool:
+        """Whether no loop draws again and again: the file of each step's rows is each process's own."""
+        return not any(self.script.loops_around(way) for way in self.audience.ways(stamp))
 
     def _is_agreed_on(self, node: ast.AST) -> bool:
         """Whether all processes come to a place."""
@@ -228,7 +232,7 @@ class Stamps:
         code = f"from {self.plan.runtime}.utils import broadcast_object_list"
         self.plan.add(e.AddImport(self.script.module(node), RULE, transaction=GROUP, code=code))
 
-    def _in(self, path: ast.expr | None, names: frozenset[str] = _NAMES | _MADE) -> list[ast.Call]:
+    def _in(self, path: ast.expr | None, names: frozenset[str] = _NAMES | _DRAWS | _MADE) -> list[ast.Call]:
         """The calls from which such a text comes; those of which all have the main process's are none any more."""
         found: list[ast.Call] = []
         parts = [path] if path is not None else []

@@ -63,6 +63,11 @@ class Choice:
     option: str = ""
     as_text: bool = True
 
+    @property
+    def is_of_option(self) -> bool:
+        """Whether what the author chose is asked for where the accelerator puts its own."""
+        return self.option != "" and self.option == self.device
+
 
 def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
     """The calls by which a function is reached, those of its callers with them."""
@@ -318,11 +323,12 @@ class Accelerators:
         if self.choice is None:
             return []
         code, device = self.choice.code, self.choice.device
+        given = [("cpu", code), ("device", device)]
         if frame is not self.choice.frame:
-            return [f"cpu={code}"] if code and asks_alike(self.script, frame, self.choice.frame, code) else []
-        if code in (f'str({device}) == "cpu"', f'{device} == "cpu"'):
-            code = ""  # the device says both whether and which
-        return [*([f"cpu={code}"] if code else []), *([f"device={device}"] if device else [])]
+            given = [one for one in given if asks_alike(self.script, frame, self.choice.frame, one[1])]
+        elif code in (f'str({device}) == "cpu"', f'{device} == "cpu"'):
+            given = given[1:]  # the device says both whether and which
+        return [f"{name}={text}" for name, text in given if text]
 
     def _place(self, frame: Frame) -> ast.stmt:
         if self.choice is not None and frame is self.choice.frame:

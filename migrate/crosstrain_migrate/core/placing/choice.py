@@ -78,7 +78,7 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
         len(calls) != 1
         or not is_function_frame(function)
         or not script.is_entry(calls[0])
-        or choice.option
+        or choice.is_of_option
         or not choice.code
     ):
         return None
@@ -250,7 +250,10 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     """`if args.cuda: model.cuda()`, `if args.cpu: ... else: model.cuda()`"""
     if not isinstance(node, ast.If) or not is_about_gpu(script, frame, node.test):
         return None
-    is_else = bool(node.orelse) and not isinstance(node.orelse[0], ast.If)
+    # `if args.gpus > 1: net = DataParallel(net) else: net.cuda()` chooses no CPU.
+    is_else = "cpu" in ast.unparse(node.test).lower() and not any(
+        isinstance(s, ast.If) for s in node.orelse[:1]
+    )
     is_below = is_else and _moves_to_gpu(script, frame, node.orelse)
     moved, other = (node.orelse, node.body) if is_below else (node.body, node.orelse)
     if not _moves_to_gpu(script, frame, moved) or any(

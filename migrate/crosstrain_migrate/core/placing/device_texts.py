@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
 from .device_edits import DeviceEdits
-from .sides import arms_of, given_as, is_asked_as_text, keeps_data, must_be_text
+from .sides import arms_of, given_as, is_asked_as_text, is_gpu, keeps_data, must_be_text, side_of
 
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 _FORMATS = ("cuda:{}", "cuda:{:d}", "cuda:{0}")
@@ -111,9 +111,12 @@ class DeviceTexts:
 
     def arms(self, node: ast.If) -> None:
         """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
-        for value in arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else ():
-            if self.edits.makes_device(value):
-                self.edits.place(value)
+        frame = self.script.frame(node)
+        arms = arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else []
+        if any(side_of(self.script, one) == "cpu" and not is_gpu(self.script, frame, one) for one in arms):
+            self.edits.lost.choice(node)
+        for value in filter(self.edits.makes_device, arms):
+            self.edits.place(value)
 
     def _is_read_as_text(self, assign: ast.Assign) -> bool:
         return any(must_be_text(self.script, written(target)) for target in assign.targets)

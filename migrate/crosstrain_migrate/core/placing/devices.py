@@ -318,6 +318,8 @@ class Devices:
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
             if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
                 self.edits.place(number)
+                if isinstance(number, ast.Subscript):  # of settings, which no option is read from
+                    self.edits.lost.number(call)
         tests = [one.test for one in self.script.around(statement) if isinstance(one, ast.If)]
         if any(holds_with_cuda(self.script, test) for test in tests):
             return

@@ -116,7 +116,7 @@ def known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> 
 def asks_alike(script: Script, frame: Frame, other: Frame, code: str) -> bool:
     """Whether one caller runs a function or the other, `train(args)` or `evaluate(args)`, and it asks the same of what it is
     given."""
-    if not is_function_frame(frame) or not is_function_frame(other):
+    if not code or not is_function_frame(frame) or not is_function_frame(other):
         return False
     asked = [n for n in walk(ast.parse(code)) if isinstance(n, ast.Attribute | ast.Subscript | ast.Name)]
     texts = {ast.unparse(n) for n in script.within(frame) if isinstance(n, ast.expr)}

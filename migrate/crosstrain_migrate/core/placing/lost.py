@@ -28,7 +28,7 @@ class Lost:
         self._is_mapped = is_mapped
         self._options = Options(plan.script)
 
-    def choice(self, node: ast.IfExp) -> None:
+    def choice(self, node: ast.IfExp | ast.If) -> None:
         """A flag that chooses the CPU elsewhere than where the accelerator is made is not kept."""
         if not self.accelerators.keeps_cpu and flag_of(self.script, self.script.frame(node), node.test):
             self.plan.note(RULE, node, NOT_KEPT, "use `crosstrain launch --cpu`")

@@ -46,10 +46,11 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
             return None, ""
         if option is not None and option.is_local_rank:
             return None, ""
-    places = set(found.values())
-    if len(places) != 1 or places == {(None, "0")}:
+    texts = {text for _, text in found.values()}
+    is_entry = len(texts) == 1 and "[" in min(texts)  # `config["gpu"]`, in each function that is given it
+    if (len(set(found.values())) != 1 and not is_entry) or texts <= {"0"}:
         return None, ""
-    frame, text = places.pop()
+    frame, text = next(iter(found.values()))
     return frame, sources.get(text, text)
 
 

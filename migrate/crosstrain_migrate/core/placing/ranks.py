@@ -52,6 +52,10 @@ class Ranks:
             self._spawned(spawn)
         for option in self.local_ranks():
             self._default(option, "LOCAL_RANK")
+        for default in self._launchers():
+            self._import_os(default)
+            several = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'
+            self.plan.replace(default, RULE, KNOWN, f'"pytorch" if {several} else {{it}}', it=default)
         for call in self.script.calls:
             is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
@@ -229,6 +233,19 @@ class Ranks:
                     read = [self.options.read_by(one) for one in keyword.value.elts]
                     found += [one for one in read if one is not None and not self._stores_of(one)]
         return list(dict.fromkeys(found))
+
+    def _launchers(self) -> list[ast.expr]:
+        """The default of `--launcher`, which is none of these choices: "none", "pytorch", "slurm"."""
+        named = (one for one in self.options.by_name.values() if one.name == "launcher")
+        defaults = (
+            (one.default, one.keyword("choices")) for one in named if self.script.is_reached(one.call)
+        )
+        return [
+            default
+            for default, choices in defaults
+            if isinstance(default, ast.Constant) and default.value in ("none", None)
+            if isinstance(choices, ast.List | ast.Tuple) and "'pytorch'" in map(ast.unparse, choices.elts)
+        ]
 
     def _stores_of(self, option: Option) -> list[ast.Attribute]:
         """Where the script itself sets an option's attribute."""

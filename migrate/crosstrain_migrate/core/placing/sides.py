@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
-_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])(mps|cpu)(?![a-z])|accel", re.I)
+_ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])(mps(?![a-z])|cpu(_only)?(?!\w))|accel", re.I)
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
 
 
@@ -64,7 +64,7 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
         return ""
     if isinstance(test, ast.Compare) and "device_count" in ast.unparse(test):
         return ""
-    if asks_place(test) or any(_is_decided_before(script, frame, name) for name in names_in(test)):
+    if asks_place(test) or any(_is_decided_before(script, frame, name, test) for name in names_in(test)):
         return ""
     if isinstance(test, ast.Constant):
         return "" if test.value else "False"
@@ -115,9 +115,9 @@ def has_condition(script: Script, node: ast.AST) -> bool:
     )
 
 
-def _is_decided_before(script: Script, frame: Frame, name: str) -> bool:
-    """Whether a variable is a device's name that the script has chosen itself: the choice is made there."""
-    values = script.values(frame, name)
+def _is_decided_before(script: Script, frame: Frame, name: str, test: ast.expr) -> bool:
+    """Whether a variable is a device's name that the script has chosen itself above a test: the choice is made there."""
+    values = [one for one in script.values(frame, name) if place_of(one) < place_of(test)]
     sides = {side_of(script, value) for value in values}
     return {"gpu", "cpu"} <= sides or any(
         side_of(script, value) == "gpu" for value in values if not isinstance(value, ast.Constant | ast.IfExp)

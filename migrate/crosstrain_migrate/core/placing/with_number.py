@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .accelerator import Choice, chooses_visible
 from .asked import holds_options
 from .first import needs_accelerator
-from .numbered import gpu_number
+from .numbered import gpu_number, numbers_among
 from .on_the_way import frames_to_training
 from .options import Options
 from .origins import root_of_text
@@ -57,8 +57,10 @@ def _with_number(
     if any(script.loops_around(s) for s in stores):
         return choice
     known = max(map(place_of, stores), default=(0, 0))
+    if choice is not None and choice.frame is not frame:
+        number, known = _as_given(script, choice.frame), (0, 0)
     if choice is not None:
-        return _below_number(script, choice, number, known) if choice.frame is frame else choice
+        return _below_number(script, choice, number, known) if number else choice
     if frame is home and place_of(at) > known:
         return Choice("", home, at, device=number)
     guards = (g for s in stores[-1:] for g in script.around(s) if isinstance(g, ast.If) and is_main_test(g))
@@ -68,6 +70,16 @@ def _with_number(
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _as_given(script: Script, frame: Frame) -> str:
+    """The one number of a GPU in the words of a function that is given it, `config["gpu"]` of its parameter `config`."""
+    numbers = list(numbers_among(script, script.within(frame)))
+    given = {*script.parameters(frame)} - {
+        name for name in script.parameters(frame) if script.stores(frame, name)
+    }
+    texts = {script.source(one) for one in numbers if names_in(one) and names_in(one) <= given}
+    return texts.pop() if len(texts) == 1 else ""
 
 
 def _below_number(script: Script, choice: Choice, number: str, known: tuple[int, int]) -> Choice:
@@ -82,7 +94,7 @@ def below_visible(script: Script, choice: Choice | None) -> Choice | None:
     """The choice below the statement that says which GPUs there are, where nothing above it needs the accelerator or a GPU."""
     suite = script.suite_of(choice.before) if choice is not None else []
     last = max((place_of(s) for s in suite if chooses_visible(s)), default=(0, 0))
-    if choice is None or choice.option or last < place_of(choice.before):
+    if choice is None or choice.is_of_option or last < place_of(choice.before):
         return choice
     behind, above = _up_to(script, choice, last)
     nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]

@@ -89,6 +89,7 @@ class Differing:
         if (
             isinstance(node, ast.Subscript | ast.Attribute)
             and not self._is_called(node)
+            and not _is_of_call(node)
             and (isinstance(node, ast.Subscript) or self.variables.key(node) not in self._until)
             and (entry := self.variables.entry(node)) is not None
         ):
@@ -369,3 +370,10 @@ class Differing:
                 is_item = isinstance(loop, ast.For) and all(n in parts(loop.target) for n in bound)
                 return [loop.iter] if is_item and isinstance(loop, ast.For) else []
         return []
+
+
+def _is_of_call(node: ast.expr) -> bool:
+    """Whether something is taken out of what a call returns, which depends on what it is given: `np.asarray(x).mean(0)[-1]`."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Call) and not is_got(node)

@@ -31,9 +31,19 @@ class Iterators:
     def behind(self, frame: Frame, calls: list[ast.Call]) -> list[ast.expr]:
         """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from."""
         taken = [
-            one for place, call in self._nexts(frame, calls, 2) for one in self._behind_next(place, call)
+            one
+            for place, call in self._nexts(frame, calls, 2)
+            for one in self._behind_next(place, call, calls)
         ]
         return list(dict.fromkeys(source for one in taken for source in self._behind_numbers(one)))
+
+    def _given_to_train(self, frame: Frame, node: ast.expr, calls: list[ast.Call]) -> list[Bound]:
+        """What the training gives for a parameter of which others take batches too: `take(data["train"])`, `take(data["test"])`."""
+        given = {call: one for one, call in self.script.given_for(frame, written(node))}
+        own = [c for c in given if c in calls and not self.script.is_without_gradient(c)]
+        others = {ast.unparse(one) for call, one in given.items() if call not in own}
+        is_apart = bool(own) and not others <= {ast.unparse(given[call]) for call in own}
+        return [(self.script.frame(call), given[call]) for call in own] if is_apart else [(frame, node)]
 
     def _behind_numbers(self, node: ast.expr) -> list[ast.expr]:
         """What is numbered, where all calls give `enumerate(loader)` for a parameter: a process counts its steps by its own
@@ -146,7 +156,8 @@ class Iterators:
         loops = [loop for loop in self.script.loops_around(call) if isinstance(loop, ast.For)]
         return any(not _is_next(call) or not names_in(loop.target) & names_in(call) for loop in loops)
 
-    def _behind_next(self, frame: Frame, call: ast.Call) -> list[ast.expr]:
+    def _behind_next(self, frame: Frame, call: ast.Call, calls: list[ast.Call]) -> list[ast.expr]:
+        """What a call of `next` takes from. calls: those of the training."""
         iterator = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0]
         if isinstance(iterator, ast.Call):  # next(iter(loader))
             return self.sources(frame, iterator)
@@ -155,11 +166,11 @@ class Iterators:
             inside = _iterated_in(cls)
             self.held.update(inside)
             return inside
-        found = [
-            one for place, value in self._bound(frame, iterator, 0) for one in self._iterated(place, value)
-        ]
+        given = self._given_to_train(frame, iterator, calls)
+        bound = [source for home, node in given for source in self._bound(home, node, 0)]
+        found = [one for place, value in bound for one in self._iterated(place, value)]
         if not found and is_function_frame(frame) and written(iterator) in self.script.parameters(frame):
-            return [iterator]
+            return [node for _, node in given]
         return list(dict.fromkeys(found))
 
     # -- what an expression stands for -------------------------------------------------------------------------
@@ -171,7 +182,7 @@ class Iterators:
         if depth > DEPTH:
             return []
         if isinstance(node, ast.Subscript):
-            return self._elements(frame, node.value, depth + 1)
+            return self._elements(frame, node.value, depth + 1, getattr(node.slice, "value", None))
         text = written(node)
         given = self._given(frame, text) if not self.script.stores(frame, text) else []
         found: list[Bound] = [
@@ -246,38 +257,41 @@ class Iterators:
                 found += _containers(node.iter)
         return found
 
-    def _elements(self, frame: Frame, container: ast.expr, depth: int) -> list[Bound]:
-        """What a list or a dictionary is filled with."""
+    def _elements(self, frame: Frame, container: ast.expr, depth: int, key: object = None) -> list[Bound]:
+        """What a list or a dictionary is filled with, under a key where that is a text."""
         text = written(container)
         found = [
-            (place, element)
+            (other, element)
             for other in self._same_file(frame)
-            for place, element in self._put_in(other, text)
+            for element, name in self._put_in(other, text)
+            if not isinstance(key, str) or name in (key, None)
         ]
         if not found and depth <= DEPTH:
             given = self._given(frame, text)
-            return [one for place, argument in given for one in self._elements(place, argument, depth + 1)]
+            return [one for place, of in given for one in self._elements(place, of, depth + 1, key)]
         return [one for place, element in found for one in self._bound(place, element, depth + 1)]
 
-    def _put_in(self, frame: Frame, text: str) -> Iterator[Bound]:
+    def _put_in(self, frame: Frame, text: str) -> Iterator[tuple[ast.expr, object]]:
+        """What a frame puts into a container, and the key where it says one."""
         for value in self.script.values(frame, text):
             if isinstance(value, ast.List | ast.Tuple):
-                yield from ((frame, element) for element in value.elts)
+                yield from ((element, None) for element in value.elts)
             elif isinstance(value, ast.Dict):
-                yield from ((frame, element) for element in value.values)
+                pairs = zip(value.values, value.keys, strict=True)
+                yield from ((element, getattr(key, "value", None)) for element, key in pairs)
             elif isinstance(value, ast.Call) and written(value.func) == "dict":
-                yield from ((frame, keyword.value) for keyword in value.keywords)
+                yield from ((keyword.value, keyword.arg) for keyword in value.keywords)
             elif isinstance(value, COMPREHENSIONS):
-                yield frame, value.value if isinstance(value, ast.DictComp) else value.elt
+                yield value.value if isinstance(value, ast.DictComp) else value.elt, None
         for node in self.script.within(frame):
             if is_method(node, "append") and len(node.args) == 1:
                 assert isinstance(node.func, ast.Attribute)
                 if written(node.func.value) == text:
-                    yield frame, node.args[0]
+                    yield node.args[0], None
             elif isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Subscript) and written(target.value) == text:
-                        yield frame, node.value
+                        yield node.value, getattr(target.slice, "value", None)
 
     # -- what an iterator goes over ----------------------------------------------------------------------------
 
@@ -295,7 +309,7 @@ class Iterators:
     def elements(self, frame: Frame, container: ast.expr) -> list[ast.expr]:
         """What a list or a dictionary of the file is filled with."""
         text = written(container)
-        return [one for other in self._same_file(frame) for _, one in self._put_in(other, text)]
+        return [one for other in self._same_file(frame) for one, _ in self._put_in(other, text)]
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own, or of objects of several

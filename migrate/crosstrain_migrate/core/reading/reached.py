@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.program import Region, path_of
+from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk
 
 from .acting import may_act
@@ -188,7 +188,7 @@ class Reached:
     @cached_property
     def entry_points(self) -> list[Function]:
         """The functions that are called from outside: a bare `fire.Fire()` offers them all, and so does a script that only asks
-        libraries, or for nothing;
+        libraries, or for nothing, unless its author says so: `if __name__ == "__main__": pass`;
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
@@ -196,12 +196,12 @@ class Reached:
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
         functions = [s for s in self.script.entry.body if isinstance(s, FUNCTIONS)]
+        is_empty = any(
+            is_main_test(s) and isinstance(s.body[0], ast.Pass) for s in acts if isinstance(s, ast.If)
+        )
+        offers = offers or not (is_empty or may_act(self.script, calls))
         asked = self._asked_objects
-        return [
-            one
-            for one in functions
-            if offers or not may_act(self.script, calls) or _is_command(one, called) or _is_given(one, asked)
-        ]
+        return [one for one in functions if offers or _is_command(one, called) or _is_given(one, asked)]
 
     @cached_property
     def _asked_objects(self) -> set[str]:

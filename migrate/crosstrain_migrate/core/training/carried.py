@@ -9,11 +9,11 @@ dealt would train every process on the same. So nothing is refused, and one note
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import names_in
-from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
@@ -22,9 +22,9 @@ RULE = "CT201"
 REMEDY = "give each process a contiguous part, or train on one process"
 
 
-def note_carried_state(plan: Plan, roles: Roles) -> None:
-    """Says where state goes from batch to batch of a loader that is dealt."""
-    for data in roles.data:
+def note_carried_state(plan: Plan, dealt: Iterable[Data]) -> None:
+    """Says where state goes from batch to batch of what is dealt."""
+    for data in dealt:
         name, call = _carried(plan.script, data)
         if call is not None:
             reason = f"`{name}` is carried from batch to batch, and each process skips the others' batches"

@@ -6,6 +6,7 @@ Each process counts its own batches: what is shown, or compared, beside that cou
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -26,13 +27,17 @@ REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
 
 
-def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Takes the share of one process where a loop over divided data counts its batches."""
+def plan_counted_batches(
+    plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]
+) -> None:
+    """Takes the share of one process where a loop over divided data counts its batches. phases: the names of the loaders of
+    loops that also evaluate."""
     for data in roles.data:
         loop, node = data.loop, data.node
         length = _length_of_maker(plan.script, node)
         is_dealt = is_range(node) or bool(length)
-        if not isinstance(loop, ast.For) or not (is_dealt or isinstance(node, ast.Name | ast.Attribute)):
+        is_named = loop in phases or isinstance(node, ast.Name | ast.Attribute)
+        if not isinstance(loop, ast.For) or not (is_dealt or is_named):
             continue
         counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
         nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
@@ -43,18 +48,63 @@ def plan_counted_batches(plan: Plan, roles: Roles, accelerators: Accelerators) -
                 _plan_position(plan, accelerators, one)
             elif (
                 isinstance(one, ast.expr)
-                and (is_dealt or not plan.is_replaced(node))
+                and (is_dealt or loop in phases or not plan.is_replaced(node))
                 and (ast.unparse(one) == length if length else counts.is_of_rows(one))
                 and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
                 accelerator = accelerators.may_be_at(one) if is_dealt else ""
-                code = f"min({{it}}, len({ast.unparse(node)}))"
+                code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
                 if is_dealt:
                     whole = "({it})" if isinstance(one, ast.BinOp) else "{it}"
                     code = f"-(-{whole} // {accelerator}.num_processes)"
                 if accelerator is not None:
                     plan.replace(one, RULE, REASON, code, it=one)
+
+
+def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """What an object of the project that is dealt says of its batches, `rows.n_batches`, is its process's share beside a count of
+    these, and where steps are computed of it, but for a schedule of torch; a sum over all is divided by all."""
+    script = plan.script
+    for data in roles.data:
+        given = script.given_for(data.frame, written(data.node))
+        places = [
+            (data.frame, written(data.node)),
+            *((script.frame(call), written(one)) for one, call in given),
+        ]
+        made = {script.class_made(value) for place in places for value in script.values(*place)} - {None}
+        counts = {text for cls in made if cls is not None for text in _counts_of(script, cls)}
+        reads = [
+            r for f, text in dict.fromkeys(places) for one in counts for r in script.reads(f, f"{text}.{one}")
+        ]
+        for read in reads if len(made) == 1 else ():
+            loops = [one for one in script.loops_around(read) if isinstance(one, ast.For)]
+            counters = {name for loop in loops for name in counters_of(loop, script) | _turns(loop)}
+            bound, share = script.statement(read), script.parent(read)
+            is_computed = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Mult | ast.FloorDiv)
+            is_computed = is_computed and isinstance(bound, ast.Assign)
+            calls = (one for one in script.around(read) if isinstance(one, ast.Call))
+            if any("lr_scheduler" in script.dotted(one.func) for one in calls):
+                continue
+            if is_computed or stands_by_count(script, read, counters):
+                state = accelerators.may_be_at(read) or plan.state(read)
+                plan.replace(read, RULE, REASON, f"-(-{{it}} // {state}.num_processes)", it=read)
+
+
+def _counts_of(script: Script, cls: ast.ClassDef) -> Iterator[str]:
+    """The attributes that a class binds to the length of what it gives one by one, and to nothing else."""
+    methods = script.methods(cls)
+    nodes = [n for m in methods if m.name in ("__iter__", "__next__") for n in script.within(m)]
+    items = [n for n in nodes if isinstance(n, ast.Subscript)]
+    cut = {written(n.value) for n in items if isinstance(n.slice, ast.Slice)}
+    given = {written(n.value) for n in items} | {written(n.iter) for n in nodes if isinstance(n, ast.For)}
+    lengths = {f"len({one})" for one in given - cut if one.startswith("self.")}
+    stores = [s for m in methods for s in script.within(m) if isinstance(s, ast.Attribute)]
+    for text in {written(s) for s in stores if isinstance(s.ctx, ast.Store)} if lengths else ():
+        values = [value for m in methods for value in script.values(m, text)]
+        bound = [s for m in methods for s in script.stores(m, text)]
+        if len(values) == len(bound) and {ast.unparse(one) for one in values} <= lengths:
+            yield text.removeprefix("self.")
 
 
 def _length_of_maker(script: Script, node: ast.expr) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.draws import RANDOM, moved_on
 from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
@@ -19,6 +20,8 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
+
+from .carried import note_carried_state
 
 RULE = "CT201"
 REASON = "each process trains on its share of the batches that are taken one by one"
@@ -55,8 +58,48 @@ def plan_queued(plan: Plan, accelerators: Accelerators, found: list[Queued]) -> 
     for take, name in names.items():  # `iter(take, None)` is not written: authors name their counters `iter`
         code = f"{name} = {accelerator}.prepare({take} for _ in itertools.count())"
         plan.before(loop, RULE, REASON, code)
+    loops = [(one.call, script.loops_around(one.call)[0]) for one in found]
+    note_carried_state(plan, [Data(call, script.frame(call), loop) for call, loop in loops])
+    for numbers in dict.fromkeys(_numbers_of_epoch(script, one.call) for one in found):
+        _share_steps(plan, accelerators, numbers)
     replaced = [plan.replace(o.call, RULE, REASON, f"next({names[written(o.call)]})") for o in found]
     return all(replaced)
+
+
+def _numbers_of_epoch(script: Script, call: ast.Call) -> tuple[ast.expr, ...]:
+    """The places that divide rows into the batches of an epoch, `for i in range(len(rows) // size)` around the call in another
+    loop, or what a variable is bound to that the range is given."""
+    loops, frame = script.loops_around(call), script.frame(call)
+    given = getattr(loops[0], "iter", None) if len(loops) > 1 else None
+    if not isinstance(given, ast.Call) or written(given.func) != "range" or len(given.args) != 1:
+        return ()
+    number = given.args[0]
+    if isinstance(number, ast.Name):
+        values = script.values(frame, number.id)
+        found = values if len(values) == len(script.stores(frame, number.id)) == 1 else []
+    else:
+        text = ast.unparse(number)
+        found = [n for n in script.within(frame) if isinstance(n, ast.expr) and ast.unparse(n) == text]
+    parts = [[n.op for n in walk(one) if isinstance(n, ast.BinOp)] for one in found]
+    is_divided = all(any(isinstance(op, ast.Div | ast.FloorDiv) for op in each) for each in parts)
+    return tuple(found) if is_divided else ()
+
+
+def _share_steps(plan: Plan, accelerators: Accelerators, numbers: tuple[ast.expr, ...]) -> None:
+    """An epoch has the steps of one process; a schedule that counts those of all keeps what it is told."""
+    script = plan.script
+    bound = [one for number in numbers for one in stores_in(script.statement(number))]
+    told = [read for one in bound for read in script.reads(script.frame(one), written(one))]
+    calls = [one for read in (*told, *numbers) for one in script.around(read) if isinstance(one, ast.Call)]
+    knows = [accelerators.may_be_at(one) for one in numbers]
+    if None in knows or any("lr_scheduler" in script.dotted(one.func) for one in calls):
+        reason = "each process makes all the steps that this counts, with batches of its own"
+        plan.note(RULE, numbers[0], reason, "divide them by `accelerator.num_processes`")
+        return
+    for number, accelerator in zip(numbers, knows, strict=True):
+        whole = "({it})" if isinstance(number, ast.BinOp) else "{it}"
+        code = f"-(-{whole} // {accelerator}.num_processes)"
+        plan.replace(number, RULE, "an epoch has the steps of one process", code, it=number)
 
 
 def _takes(script: Script, call: ast.Call) -> bool:

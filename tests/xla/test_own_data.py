@@ -26,8 +26,9 @@ def train_loosely() -> dict[str, Any]:
     accelerator = Accelerator(split_batches=True)
     start = torch.linspace(-1, 1, 18).reshape(6, 3)
     weight = nn.Parameter((start + accelerator.process_index).to(accelerator.device))
-    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
-    optimizer, batches = accelerator.prepare(optimizer, loader("mlp", 32, 8))
+    optimizer, batches = accelerator.prepare(
+        torch.optim.SGD([weight], lr=0.1, momentum=0.9), loader("mlp", 32, 8)
+    )
     for x, y in batches:
         optimizer.zero_grad()
         accelerator.backward(F.cross_entropy(x @ weight, y))
@@ -66,7 +67,8 @@ def evaluate() -> dict[str, Any]:
 @pytest.mark.parametrize("own", [True, False])
 @on_ranks(2, env=APART)
 def test_noise_is_each_processs_own_on_the_host_and_on_the_device(own: bool) -> None:
-    _, batches = Accelerator(own_draws=own).prepare(model("mlp"), loader("mlp", 32, 8))
+    accelerator = Accelerator(own_draws=own)
+    _, batches = accelerator.prepare(model("mlp"), loader("mlp", 32, 8))
     host, device, dropout = [], [], []
     for x, _ in batches:
         host += torch.randn(2).tolist()

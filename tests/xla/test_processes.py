@@ -84,7 +84,8 @@ def test_the_migrated_digits_reach_the_plain_accuracy(tmp_path: Path) -> None:
     subprocess.run([beside("migrate"), str(script), "--write"], check=True, cwd=tmp_path)
     assert "accelerator.prepare" in script.read_text()
     launch = [beside("crosstrain"), "launch", "--tpu", "--split-batches", str(script)]
-    assert said(launch, tmp_path) == plain
+    migrated = said(launch, tmp_path)
+    assert migrated == plain
     assert (tmp_path / "digits.pt").is_file()
 
 
@@ -95,5 +96,13 @@ def beside(command: str) -> str:
 
 def said(command: list[str], folder: Path) -> list[str]:
     env = os.environ | {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "4", "OMP_NUM_THREADS": "1"}
-    how = {"cwd": folder, "env": env, "timeout": 240}
-    return subprocess.check_output([*command, "--epochs", "1"], text=True, **how).splitlines()  # type: ignore[call-overload]
+    done = subprocess.run(
+        [*command, "--epochs", "1"],
+        cwd=folder,
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return done.stdout.splitlines()

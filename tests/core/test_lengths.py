@@ -135,6 +135,9 @@ def test_rows_drawn_for_all_steps_of_a_training_are_drawn_for_each_process(
     assert (
         "steps * size * (1 if accelerator.split_batches else accelerator.num_processes)" in after
     ) is is_all
+    ends = f"{text}for i, x in enumerate(loader):\n    <step model(x).mean()>\n    if i > len(rows) // size: break\n"
+    ends = ends.replace("steps * size", "9").replace("DataLoader(rows", "DataLoader(Held(rows)")
+    assert "rows * accelerator" not in converted(ends)
 
 
 HANDED_ON = """<torch>

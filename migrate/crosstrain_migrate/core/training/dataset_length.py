@@ -38,7 +38,9 @@ def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) ->
         for length, size in _given_to_data(script, data) if steps or is_one_pass else ():
             rows = _factors(length)
             is_all = is_one_pass and size in rows and len(rows) > 1
-            if (steps & rows or is_all) and (name := accelerators.may_be_at(length)) is not None:
+            if (is_all or (steps & rows and not size)) and (
+                name := accelerators.may_be_at(length)
+            ) is not None:
                 # A pass that is all of the training has its steps already where the processes share each batch.
                 many = f"(1 if {name}.split_batches else {name}.num_processes)"
                 code = f"{{it}} * {many if is_all else f'{name}.num_processes'}"

@@ -23,9 +23,7 @@ test_loader = DataLoader(test_set, batch_size=10)
 """
 
 # Functions that use the notebook's variables, a loop in a cell, an evaluation and a file below.
-GLOBALS = (
-    START
-    + """\
+GLOBALS = f"""{START}\
 # %%
 # the model
 model = nn.Linear(8, 3).to(device)
@@ -63,7 +61,6 @@ print("correct", test())
 torch.save(model.state_dict(), "points.pt")
 !ls points.pt
 """
-)
 
 # No functions at all: one cell that trains, and one that evaluates on what it has trained.
 FLAT = (
@@ -102,7 +99,6 @@ def with_module() -> tuple[str, str]:
     text = f"{GLOBALS[:start]}# %%\nfrom steps import train\n{GLOBALS[stop:]}"
     text = text.replace("train(epoch)", "train(model, train_loader, optimizer, device)")
     step = GLOBALS[start:stop].removeprefix("# %%\n")
-    step = step.replace("train(epoch)", "train(model, loader, optimizer, device)").replace(
-        "train_loader", "loader"
-    )
+    step = step.replace("train(epoch)", "train(model, loader, optimizer, device)")
+    step = step.replace("train_loader", "loader")
     return text, f"import torch.nn.functional as F\n\n\n{step}"

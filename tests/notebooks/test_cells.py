@@ -16,25 +16,12 @@ from .notebooks import FLAT, GLOBALS
 from .support import NAME, document, migrate, notebook
 from .support import read as read_text
 
-COMMANDS = [
-    "%matplotlib inline",
-    "!pip install -q 'some thing' \"else\"",
-    "files = !ls -l",
-    "answer = %sx ls",
-    "torch.nn?",
-    "len??",
-    "?print",
-    "%%time\nx = 1",
-    "%%capture out --no-stderr\nprint(1)",
-    "for f in 'ab':\n    !cp {f} there\n    print(f)",
-    "if True:\n\t%cd ..",
-    "!ls \\\n  -l \\\n  .\nx = 2",
-    "from __future__ import annotations\nx = 1",
-    '!echo it\'s\n!echo """\nx = (1,\n     2)',
-    "%env A=\\path\\n",
-    "x = 5 %3\ny = '''\n%not a command\n!nor this\n'''",
-    "print('100%')\n%time f(x)\n!ls (",
-]
+COMMANDS = ["%matplotlib inline", "!pip install -q 'some thing' \"else\"", "files = !ls -l"]
+COMMANDS += ["answer = %sx ls", "torch.nn?", "len??", "?print", "%%time\nx = 1"]
+COMMANDS += ["%%capture out --no-stderr\nprint(1)", "for f in 'ab':\n    !cp {f} there\n    print(f)"]
+COMMANDS += ["if True:\n\t%cd ..", "!ls \\\n  -l \\\n  .\nx = 2", "from __future__ import annotations\nx = 1"]
+COMMANDS += ['!echo it\'s\n!echo """\nx = (1,\n     2)', "%env A=\\path\\n"]
+COMMANDS += ["x = 5 %3\ny = '''\n%not a command\n!nor this\n'''", "print('100%')\n%time f(x)\n!ls ("]
 
 
 @pytest.mark.parametrize("source", COMMANDS)

@@ -44,9 +44,8 @@ for index in range(4):
     ax.imshow(images[index].reshape(2, 4), cmap='gray',
               aspect="auto")  # it's small
 labels.shape"""
-LOOKED_AT = (
-    START.replace("import torch\n", "import matplotlib.pyplot as plt\nimport torch\n") + f"# %%\n{LOOK}\n"
-)
+PLOTS = START.replace("import torch\n", "import matplotlib.pyplot as plt\nimport torch\n")
+LOOKED_AT = f"{PLOTS}# %%\n{LOOK}\n"
 SECOND = "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)"
 TWO = START + MODEL + LOOP + f"# %%\n{SECOND}\n" + LOOP
 ADAM = MODEL.replace("SGD(model.parameters(), lr=0.2)", "Adam(model.parameters())")
@@ -57,9 +56,8 @@ BEGUN = f"(model, optimizer, train_loader):\n    accelerator = Accelerator()\n  
 LAUNCHED = "(model, optimizer, train_loader))"
 CHOICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
 UNPLACED = START.replace(CHOICE, "").replace('print("training on", device)\n', "")
-INNER = (
-    (MODEL + LOOP).replace("# %%\n", "").replace("\n", "\n    ").replace("train_loader", "loader").rstrip()
-)
+INNER = (MODEL + LOOP).replace("# %%\n", "").replace("\n", "\n    ")
+INNER = INNER.replace("train_loader", "loader").rstrip()
 MAIN = f"# %%\ndef main():\n    {CHOICE}    loader = DataLoader(train_set, batch_size=10)\n    {INNER}\n"
 
 # The notebook, and what stands in its cells after the migration.
@@ -165,13 +163,8 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
     ),
     # What `score` holds of the first model is not the second's.
     "only the model that was trained comes back": (
-        START
-        + MODEL
-        + "# %%\ndef judge(net):\n    return net(train_set[0][0]).sum().item()\n"
-        + LOOP
-        + "# %%\nscore = judge(model)\n"
-        + (MODEL + LOOP).replace("model", "other")
-        + "# %%\nprint(score, other.weight)\n",
+        f"{START}{MODEL}# %%\ndef judge(net):\n    return net(train_set[0][0]).sum().item()\n{LOOP}# %%\n"
+        f"score = judge(model)\n{(MODEL + LOOP).replace('model', 'other')}# %%\nprint(score, other.weight)\n",
         {10: ["    return accelerator.get_state_dict(other)\n"]},
     ),
     "a tensor comes back": (START + MODEL + LOOP + "# %%\nprint(loss)\n", {6: ["    return loss\n"]}),
@@ -185,10 +178,8 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
         {7: ["    return seen\n"]},
     ),
     "an object of the notebook's own class comes back": (
-        START
-        + METER
-        + MODEL
-        + f"# %%\nmeter = Meter()\n{LOOP}        meter.see(loss.item())\n# %%\nprint(meter.last)\n",
+        f"{START}{METER}{MODEL}# %%\nmeter = Meter()\n{LOOP}"
+        "        meter.see(loss.item())\n# %%\nprint(meter.last)\n",
         {8: ["    return meter\n"]},
     ),
     # `iter += 1` is unbound in a function that is not given it.

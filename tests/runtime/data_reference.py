@@ -46,10 +46,8 @@ def _shares(rows: list[int], order: list[int], full: int, case: Case) -> list[tu
     if case.even == "weighted" and (case.split or len(rows) < full):
         sizes = [len(rows) // case.world + (r < len(rows) % case.world) for r in range(case.world)]
         starts = [sum(sizes[:r]) for r in range(case.world)]
-        return [
-            (rows[a : a + size], size) if size else (rows[:1], 0)
-            for a, size in zip(starts, sizes, strict=True)
-        ]
+        shares = zip(starts, sizes, strict=True)
+        return [(rows[a : a + size], size) if size else (rows[:1], 0) for a, size in shares]
     width = full // case.world
     real = [len(rows[r * width : (r + 1) * width]) for r in range(case.world)]
     if case.even is True:

@@ -46,8 +46,7 @@ class Training:
                 self.optimizer.step()
                 self.scheduler.step()
             self.counter.value += 1
-            lr = self.optimizer.param_groups[0]["lr"]
-            self.seen.append((x.tolist(), loss.item(), lr, random.random()))
+            self.seen.append((x.tolist(), loss.item(), self.optimizer.param_groups[0]["lr"], random.random()))
             if index == save_at:
                 self.accelerator.save_state(where)
                 self.seen.clear()

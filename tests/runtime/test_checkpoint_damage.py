@@ -56,8 +56,7 @@ def test_damaged_checkpoint_is_refused_and_the_one_before_loaded(name: str, how:
     assert [str(last) in str(warning.message) for warning in caught] == (
         [] if (name, how) == (FILES[0], "gone") else [True]
     )
-    again = save_weight(accelerator, model, 3.0)
-    assert again.name == "checkpoint_2"
+    assert save_weight(accelerator, model, 3.0).name == "checkpoint_2"
     accelerator.load_state()
     assert model.weight.item() == 3.0
 
@@ -82,8 +81,7 @@ def test_names_in_files_do_not_lead_out_of_the_directory(name: str, tmp_path: Pa
 
 
 def test_lost_shard_is_named(tmp_path: Path) -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.save_model(nn.Linear(64, 64), tmp_path, max_shard_size="10KB")
+    Accelerator(cpu=True).save_model(nn.Linear(64, 64), tmp_path, max_shard_size="10KB")
     assert {path.name for path in tmp_path.iterdir()} == {
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"
     }  # fmt: skip

@@ -32,8 +32,7 @@ def test_collectives_over_two_processes() -> None:
     assert comm.all_reduce(mine, "sum").tolist() == [1, 21]
     assert comm.all_reduce(mine, "mean").tolist() == [0.5, 10.5]
     assert comm.all_reduce(mine, "max").tolist() == [1, 11]
-    strided = comm.broadcast(torch.full((2, 3), float(comm.rank)).t(), src=1)
-    assert strided.tolist() == [[1.0, 1.0]] * 3
+    assert comm.broadcast(torch.full((2, 3), float(comm.rank)).t(), src=1).tolist() == [[1.0, 1.0]] * 3
     assert comm.all_gather_object({"rank": comm.rank}) == [{"rank": 0}, {"rank": 1}]
     assert comm.broadcast_object(f"from {comm.rank}", src=1) == "from 1"
     parts = [torch.tensor([r, r]) for r in range(comm.world)] if comm.rank == 0 else None
@@ -92,22 +91,18 @@ def test_launcher_options_beat_accelerates_variables() -> None:
     assert (config.mixed_precision, config.cpu, config.even_batches) == ("bf16", True, "weighted")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not JSON"),
-        ("[1]", "one JSON object"),
-        ('{"precision": 1}', r"unknown options \['precision'\]"),
-        ('{"mixed_precision": "fp4"}', "choose one of no, fp16, bf16"),
-    ],
-)
+WRONG = [("{", "not JSON"), ("[1]", "one JSON object")]
+WRONG += [('{"precision": 1}', r"unknown options \['precision'\]")]
+WRONG += [('{"mixed_precision": "fp4"}', "choose one of no, fp16, bf16")]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
 def test_a_wrong_configuration_names_the_choices(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_launch_config({"CROSSTRAIN_CONFIG": text})
 
 
 # -- Messages between processes of one host, past the process group ----------------------------------------
-
 
 GONE = r"closed by the other process|reset|Broken pipe"
 

@@ -60,8 +60,7 @@ def test_backward_hands_its_arguments_on() -> None:
     accelerator.backward(loss, retain_graph=True)
     accelerator.backward(loss)
     assert model.weight.grad.item() == 4.0
-    vector = model(torch.ones(2, 1))
-    accelerator.backward(vector, gradient=torch.full((2, 1), 10.0))
+    accelerator.backward(model(torch.ones(2, 1)), gradient=torch.full((2, 1), 10.0))
     assert model.weight.grad.item() == 24.0
 
 
@@ -128,8 +127,7 @@ def test_members_that_look_at_the_processes() -> None:
     assert (loader.total_batch_size, loader.total_dataset_length, len(loader)) == (4, 5, 2)
     names = []
     for (rows,) in loader:
-        said = [f"row {int(row)}" for row in rows]
-        names += accelerator.gather_for_metrics(said, use_gather_object=True)
+        names += accelerator.gather_for_metrics([f"row {int(row)}" for row in rows], use_gather_object=True)
     assert names == [f"row {i}" for i in range(5)]
     common = torch.rand(()).item()
     assert (accelerator.is_main_process, accelerator.is_local_main_process) == (rank == 0, rank == 0)
@@ -151,8 +149,7 @@ def test_members_that_look_at_the_processes() -> None:
 @on_ranks(2, env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
 def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
     """Two machines of one process each, as far as anybody can tell."""
-    config = ProjectConfiguration(save_on_each_node=True)
-    accelerator = Accelerator(cpu=True, project_config=config)
+    accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(save_on_each_node=True))
     mine = tmp_path / str(accelerator.process_index)
     mine.mkdir()
     os.chdir(mine)

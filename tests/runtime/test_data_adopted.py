@@ -36,9 +36,7 @@ def _same(n: int, size: int, drop: bool, shuffle: bool, within: str, **plan: Any
     plain, loader = make(), prepare(make(), **plan)
     wanted, found, gathered = [], [], []
     for epoch in range(2):
-        plain.sampler.set_epoch(
-            epoch
-        ) if within != "batch sampler" else plain.batch_sampler.sampler.set_epoch(epoch)
+        (plain if within != "batch sampler" else plain.batch_sampler).sampler.set_epoch(epoch)
         wanted.append([torch.as_tensor(batch).tolist() for batch in plain])
         loader.set_epoch(epoch)
         mine, metric, ends = [], [], []
@@ -139,8 +137,7 @@ def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
     comm = this_rank()
     sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
     loader = prepare(DataLoader(range(8), batch_size=2, sampler=sampler))  # type: ignore[arg-type]
-    batches = [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert [batch.tolist() for batch in loader] == batches[comm.rank :: comm.world]
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]][comm.rank :: comm.world]
 
 
 @on_ranks(2)

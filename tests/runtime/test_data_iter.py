@@ -68,8 +68,7 @@ class Eager(Sampler[list[int]]):
         return self._batches(torch.randperm(12).tolist())
 
     def _batches(self, order: list[int]) -> Iterator[list[int]]:
-        again = torch.randperm(12).tolist()
-        rows = [order[i] for i in again]
+        rows = [order[i] for i in torch.randperm(12).tolist()]
         yield from (rows[i : i + 4] for i in (0, 4, 8))
 
     def __len__(self) -> int:
@@ -110,8 +109,7 @@ def _ran(program: Callable[[Any, Any], Iterator[Any]], name: str, prepared: bool
     loaders = [LOADERS[name]() for _ in range(2)]
     if prepared:
         loaders = [prepare(loader, split_batches=True) for loader in loaders]
-    batches = [batch.tolist() for batch in program(*loaders)]
-    return batches, torch.rand(()).item()
+    return [batch.tolist() for batch in program(*loaders)], torch.rand(()).item()
 
 
 def _all(name: str, prepared: bool) -> list[tuple[list[Any], float]]:

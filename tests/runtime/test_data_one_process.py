@@ -7,18 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import skip_first_batches
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    SequentialSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from tests.runtime.loaders import LOADERS, plain, prepare, record, seed_all
 from tests.support.ranks import on_ranks
@@ -48,7 +42,7 @@ def test_a_subclass_keeps_its_class_and_attributes_and_batch_size() -> None:
         def shout(self) -> str:
             return self.tag.upper()
 
-    sampler = SequentialSampler(range(10))
+    sampler = torch.utils.data.SequentialSampler(range(10))
     raw = Mine(range(10), batch_size=4, sampler=sampler, tag="mine", drop_last=True)
     loader = prepare(raw)
     assert isinstance(loader, Mine) and isinstance(loader, PreparedLoader)

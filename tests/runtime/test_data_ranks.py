@@ -169,8 +169,7 @@ class Augmented(Dataset[Tensor]):
 def _augment() -> list[list[float]]:
     torch.manual_seed(5)
     # The ranks come from a fork server, and would start their workers by one: seconds for each.
-    plain = DataLoader(Augmented(), batch_size=2, num_workers=1, multiprocessing_context="fork")
-    loader = prepare(plain)
+    loader = prepare(DataLoader(Augmented(), batch_size=2, num_workers=1, multiprocessing_context="fork"))
     return [row for batch in loader for row in batch.tolist()]
 
 

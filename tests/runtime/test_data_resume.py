@@ -99,7 +99,6 @@ def test_skip_after_a_load_counts_from_the_start_of_the_epoch() -> None:
 
 # -- `use_stateful_dataloader`: a resumed pass goes on in the data set's own state, and reads nothing again ---
 
-
 LENGTH = 23
 
 
@@ -221,8 +220,7 @@ def _checkpoints(folder: Path, kind: str, workers: int, dispatch: bool | None) -
         accelerator, _ = fresh(str(folder / "state"))
         accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
         _, loader = fresh(str(folder / "again"))
-        rest = [batch.tolist() for batch in loader]
-        resumed.append([first + rest, [batch.tolist() for batch in loader]])
+        resumed.append([first + [batch.tolist() for batch in loader], [batch.tolist() for batch in loader]])
     return whole, resumed
 
 

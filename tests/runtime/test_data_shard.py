@@ -13,15 +13,9 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from tests.runtime.data_reference import Case, expected_whole
 
 EVEN = st.sampled_from([True, False, "weighted"])
-CASES = st.builds(
-    Case,
-    n=st.integers(0, 40),
-    batch=st.integers(1, 9),
-    world=st.integers(1, 5),
-    drop_last=st.booleans(),
-    even=EVEN,
-    split=st.booleans(),
-).filter(lambda case: case.allowed)
+SIZES = {"n": st.integers(0, 40), "batch": st.integers(1, 9), "world": st.integers(1, 5)}
+CASES = st.builds(Case, **SIZES, drop_last=st.booleans(), even=EVEN, split=st.booleans())
+CASES = CASES.filter(lambda case: case.allowed)
 
 
 def _batches(case: Case) -> BatchSampler:

@@ -55,8 +55,7 @@ def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
     more = itertools.islice(itertools.cycle(first), width * case.world - tail)
     rows = [*range(case.n - tail, case.n), *more]
     for rank, batches in enumerate(wanted):
-        real = min(max(tail - rank * width, 0), width)
-        batches[-1] = (rows[rank * width : (rank + 1) * width], real)
+        batches[-1] = (rows[rank * width : (rank + 1) * width], min(max(tail - rank * width, 0), width))
     return wanted
 
 
@@ -168,30 +167,18 @@ class Shards(IterableDataset[int]):
         return itertools.chain.from_iterable(self.shards)
 
 
-@pytest.mark.parametrize(
-    ("even", "drop", "first", "second"),
-    [
-        (
-            True,
-            False,
-            [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 1.0), ([4], 1, True, 1.0)],
-            [([10, 11], 2, False, 1.0), ([12, 10], 1, False, 1.0), ([10], 0, True, 1.0)],
-        ),
-        (
-            "weighted",
-            False,
-            [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 4 / 3), ([4], 1, True, 2.0)],
-            [([10, 11], 2, False, 1.0), ([12], 1, False, 2 / 3), ([10], 0, True, 0.0)],
-        ),
-        (
-            False,
-            False,
-            [([0, 1], None, False, 1.0), ([2, 3], None, False, 1.0), ([4], None, True, 1.0)],
-            [([10, 11], None, False, 1.0), ([12], None, True, 1.0)],
-        ),
-        (True, True, [([0, 1], 2, True, 1.0)], [([10, 11], 2, True, 1.0)]),
-    ],
-)
+# The rows of each rank's batches, how many of rank's 0 and 1 are real, whether it is the last, and its weight.
+WHOLE = [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 1.0), ([4], 1, True, 1.0)]
+FILLED = [([10, 11], 2, False, 1.0), ([12, 10], 1, False, 1.0), ([10], 0, True, 1.0)]
+WEIGHED = [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 4 / 3), ([4], 1, True, 2.0)]
+LIGHT = [([10, 11], 2, False, 1.0), ([12], 1, False, 2 / 3), ([10], 0, True, 0.0)]
+UNEVEN = [([0, 1], None, False, 1.0), ([2, 3], None, False, 1.0), ([4], None, True, 1.0)]
+SHARDS: list[Any] = [(True, False, WHOLE, FILLED), ("weighted", False, WEIGHED, LIGHT)]
+SHARDS += [(False, False, UNEVEN, [([10, 11], None, False, 1.0), ([12], None, True, 1.0)])]
+SHARDS += [(True, True, [([0, 1], 2, True, 1.0)], [([10, 11], 2, True, 1.0)])]
+
+
+@pytest.mark.parametrize(("even", "drop", "first", "second"), SHARDS)
 @on_ranks(2)
 def test_shards_are_read_once_and_end_together(even: Any, drop: bool, first: Any, second: Any) -> None:
     """Peers let ranks with fewer rows end early, and the others hang in their next collective."""

@@ -26,8 +26,7 @@ class Mean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen += x.mean().detach()
-        out: Tensor = self.layer(x)
-        return out
+        return self.layer(x)
 
 
 def _train(send: bool, every: bool, views: bool) -> tuple[float, float, list[float]]:

@@ -127,8 +127,7 @@ def _dealt(seed: int, count: int) -> list[tuple[list[int], list[int], list[int]]
         plain = [ident(x) for x in KINDS[kind](items)]
         _seed(number)
         batches = accelerator.prepare(KINDS[kind](items))
-        first = [ident(x) for x in batches]
-        found.append((plain, first, [ident(x) for x in batches]))
+        found.append((plain, [ident(x) for x in batches], [ident(x) for x in batches]))
     return found
 
 
@@ -139,15 +138,13 @@ def test_every_batch_once_and_as_many_steps_everywhere(world: int) -> None:
     for case, rows in zip(_cases(7, count), zip(*results, strict=True), strict=True):
         plain = rows[0][0]
         firsts, seconds = [row[1] for row in rows], [row[2] for row in rows]
-        steps = -(-len(plain) // world)
-        missing = steps * world - len(plain)
+        missing = -(-len(plain) // world) * world - len(plain)
         completed = plain + [plain[i % min(world, len(plain))] for i in range(missing)]
         assert firsts == [completed[rank::world] for rank in range(world)], case
         used_up = case[1] in ("generator", "buffer", "zip")
         for first, second in zip(firsts, seconds, strict=True):
             assert len(second) == (0 if used_up else len(first)), case
-        together = set(itertools.chain(*seconds))
-        assert together == (set() if used_up else set(plain)), case
+        assert set(itertools.chain(*seconds)) == (set() if used_up else set(plain)), case
 
 
 # -- loops ------------------------------------------------------------------------------------------

@@ -31,24 +31,15 @@ GPU = torch.device("cuda", 0)
 
 # -- which device -------------------------------------------------------------------------------------
 
+DEVICES: list[Any] = [(1, 2, {}, 1), (2, 2, {}, None), (1, 1, {}, None)]
+DEVICES += [(1, 1, {"SLURM_GPUS_PER_TASK": "1"}, 0), (3, 1, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}, 0)]
+DEVICES += [(3, 1, {"CUDA_VISIBLE_DEVICES": "3"}, 0), (1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-8a5c"}, 0)]
+DEVICES += [(2, 2, {"CUDA_VISIBLE_DEVICES": "0,1"}, None), (2, 2, {"SLURM_GPUS_PER_TASK": "2"}, None)]
+DEVICES += [(1, 1, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 0), (3, 2, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 1)]
+DEVICES += [(0, 0, {"CROSSTRAIN_SHARE_DEVICES": "1"}, None)]
 
-@pytest.mark.parametrize(
-    ("local_rank", "count", "env", "expected"),
-    [
-        (1, 2, {}, 1),
-        (2, 2, {}, None),
-        (1, 1, {}, None),
-        (1, 1, {"SLURM_GPUS_PER_TASK": "1"}, 0),
-        (3, 1, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}, 0),
-        (3, 1, {"CUDA_VISIBLE_DEVICES": "3"}, 0),
-        (1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-8a5c"}, 0),
-        (2, 2, {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
-        (2, 2, {"SLURM_GPUS_PER_TASK": "2"}, None),
-        (1, 1, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 0),
-        (3, 2, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 1),
-        (0, 0, {"CROSSTRAIN_SHARE_DEVICES": "1"}, None),
-    ],
-)
+
+@pytest.mark.parametrize(("local_rank", "count", "env", "expected"), DEVICES)
 def test_each_process_takes_a_device_of_its_own(
     local_rank: int, count: int, env: dict[str, str], expected: int | None
 ) -> None:
@@ -116,21 +107,12 @@ def four_gpus(one_gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return one_gpu
 
 
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [
-        (2, "cuda:2"),
-        ("3", "cuda:3"),
-        ("cuda:1", "cuda:1"),
-        (torch.device("cuda", 1), "cuda:1"),
-        ("cuda", "cuda:0"),
-        ("cpu", "cpu"),
-        (torch.device("cpu"), "cpu"),
-        (-1, "cuda:0"),
-        ("auto", "cuda:0"),
-        (None, "cuda:0"),
-    ],
-)
+USED: list[Any] = [(2, "cuda:2"), ("3", "cuda:3"), ("cuda:1", "cuda:1"), (torch.device("cuda", 1), "cuda:1")]
+USED += [("cuda", "cuda:0"), ("cpu", "cpu"), (torch.device("cpu"), "cpu"), (-1, "cuda:0"), ("auto", "cuda:0")]
+USED += [(None, "cuda:0")]
+
+
+@pytest.mark.parametrize(("given", "used"), USED)
 def test_a_process_that_nobody_launched_uses_the_device_that_the_script_names(
     four_gpus: list[int], given: Any, used: str
 ) -> None:

@@ -223,8 +223,7 @@ def _by_hand(how: str) -> list[Drawn]:
 
 @pytest.mark.parametrize("how", ["seeds by rank", "uses torch.distributed"])
 def test_a_script_that_distributes_itself_keeps_its_streams(how: str) -> None:
-    found = run_ranks(_by_hand, 2, how)
-    for rank, drawn in enumerate(found):
+    for rank, drawn in enumerate(run_ranks(_by_hand, 2, how)):
         torch.manual_seed(7 + rank if how == "seeds by rank" else 3)
         nn.Linear(2, 1)
         for number, _, _ in drawn:
@@ -286,8 +285,7 @@ def _start(how: str) -> dict[str, Any]:
         random.seed()
         np.random.seed()
     seed_of = torch.initial_seed()
-    accelerator = Accelerator(cpu=True)
-    assert accelerator.distributed_type == DistributedType.MULTI_CPU
+    assert Accelerator(cpu=True).distributed_type == DistributedType.MULTI_CPU
     return {
         "torch": torch.rand(1).item(),
         "python": random.random(),

@@ -26,13 +26,11 @@ class Training:
         self.accelerator = Accelerator(cpu=True, **options)
         torch.manual_seed(0)
         self.model: Any = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-        generator = torch.Generator().manual_seed(1)
-        data = TensorDataset(torch.randn(rows, 3, generator=generator))
+        data = TensorDataset(torch.randn(rows, 3, generator=torch.Generator().manual_seed(1)))
         self.loader: Any = DataLoader(data, BATCH, shuffle=shuffle)
         self.optimizer: Any = SGD(self.model.parameters(), 0.1)
-        self.model, self.optimizer, self.loader = self.accelerator.prepare(
-            self.model, self.optimizer, self.loader
-        )
+        ready = self.accelerator.prepare(self.model, self.optimizer, self.loader)
+        self.model, self.optimizer, self.loader = ready
         self.alone = self.accelerator.process_index == 1
 
     def step(self, batch: Any) -> None:
@@ -79,8 +77,7 @@ def test_ranks_that_drift_are_told_in_the_next_pass() -> None:
     for message in run_ranks(_spoiled, 2, "rates"):
         assert "learning rates differ" in message
         assert "rank 0 has [0.1]; rank 1 has [0.05]" in message
-    on_two = run_ranks(_spoiled, 3, "weights")
-    assert len(set(on_two)) == 1
+    assert len(set(run_ranks(_spoiled, 3, "weights"))) == 1
 
 
 def _saved(folder: str, spoiled: bool) -> None:

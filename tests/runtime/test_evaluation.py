@@ -129,8 +129,7 @@ def evaluate(batches: Any, start: int = 0, merge: Any = lambda *values, **_: val
     numbers = merge(total, correct, loss, squares, names, pairs, recent, by_class, seen, met)
     more = merge(meter, table, averager, confusion, unique, log, histogram)
     joins = merge(joined, stacked, join=True)
-    lasts = merge(last, index, largest, last=True)
-    return [*numbers, *more, *joins, *lasts]
+    return [*numbers, *more, *joins, *merge(last, index, largest, last=True)]
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -252,5 +251,4 @@ class Batches:
 def test_what_came_through_a_wrapper_of_a_prepared_loader_is_merged() -> None:
     accelerator = Accelerator(cpu=True)
     batches = accelerator.prepare(Batches(DataLoader(range(8), batch_size=2)))  # type: ignore[arg-type]
-    total = sum(int(batch.sum()) for batch in batches)
-    assert accelerator.merge(batches, total) == sum(range(8))
+    assert accelerator.merge(batches, sum(int(batch.sum()) for batch in batches)) == sum(range(8))

@@ -151,8 +151,7 @@ def test_a_loop_may_be_written_as_before() -> None:
     train = accelerator.prepare(_rows(8 * world, 2))
     gathered = []
     for x in train:
-        inner = accelerator.merge(first, sum(len(batch) for batch in first))
-        assert inner == 23
+        assert accelerator.merge(first, sum(len(batch) for batch in first)) == 23
         gathered += accelerator.gather_for_metrics(x).tolist()
     assert gathered == list(range(8 * world))
     # A training loader's loop: sums and lists of all processes.
@@ -180,15 +179,13 @@ def test_types_stay() -> None:
         pass
     merge = lambda *values, **how: accelerator.merge(loader, *values, **how)  # noqa: E731
     assert merge(2**70 + rank) == world * 2**70 + sum(range(world))
-    small = torch.tensor([1e8, 1.0]) if rank else torch.tensor([1.0, 1.0])
-    wide = merge(small)
+    wide = merge(torch.tensor([1e8, 1.0]) if rank else torch.tensor([1.0, 1.0]))
     assert wide.dtype == torch.float32
     assert wide[0] == torch.tensor(1e8 * (world - 1) + 1, dtype=torch.float64).float()
     assert merge(torch.tensor(200, dtype=torch.uint8)).tolist() == 200 * world % 256
     assert merge(f"at {rank}", torch.tensor(rank), True, last=True) == (f"at {world - 1}", world - 1, True)
     assert merge(None) is None
-    leaf = nn.Parameter(torch.ones(2))
-    assert world == 1 or not merge(leaf).requires_grad
+    assert world == 1 or not merge(nn.Parameter(torch.ones(2))).requires_grad
 
 
 def test_a_bar_on_the_main_process_alone_leaves_the_loader_whole() -> None:
@@ -201,8 +198,7 @@ def test_a_bar_on_the_main_process_alone_leaves_the_loader_whole() -> None:
 
 def _beside_a_training(sharded: bool) -> list[Any]:
     """The exact numbers of evaluations between the epochs of a training, and the weights."""
-    plugin = FullyShardedDataParallelPlugin() if sharded else None
-    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin() if sharded else None)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
     model, optimizer, train = accelerator.prepare(
@@ -380,6 +376,5 @@ def test_a_model_in_training_mode_is_said(prepared: bool) -> None:
     assert other == [[], []]
     forwards = [lambda self, x: x, lambda self, x: nn.functional.dropout(x, 0.1, self.training)]
     plain, drops = (type("Own", (nn.Module,), {"forward": one})() for one in forwards)
-    alike = [nn.Linear(1, 1), nn.Dropout(0.0), nn.GRU(1, 1), plain]
-    assert not any(map(differs_by_mode, alike))
+    assert not any(map(differs_by_mode, [nn.Linear(1, 1), nn.Dropout(0.0), nn.GRU(1, 1), plain]))
     assert all(map(differs_by_mode, [nn.Dropout(0.1), nn.Sequential(nn.LSTM(1, 1, 2, dropout=0.1)), drops]))

@@ -191,7 +191,6 @@ def test_a_model_that_was_not_prepared_is_named() -> None:
     """Every process would train a model of its own."""
     accelerator = Accelerator(cpu=True)
     model = nn.Linear(1, 1)
-    loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(4, 1)), batch_size=2))
-    (x,) = next(iter(loader))
+    (x,) = next(iter(accelerator.prepare(DataLoader(TensorDataset(torch.zeros(4, 1)), batch_size=2))))
     with pytest.raises(RuntimeError, match="no model or optimizer was prepared"):
         accelerator.backward(model(x).mean())

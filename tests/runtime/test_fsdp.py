@@ -100,20 +100,14 @@ def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
     assert distance < TOLERANCE, name
 
 
+BY_SIZE = {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100}
+SHARDED: list[Any] = [({}, 0, {}), ({"activation_checkpointing": True}, 3, {}), (BY_SIZE, 0, {})]
+SHARDED += [({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3})]
+
+
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize(
-    ("options", "steps_before", "more"),
-    [
-        ({}, 0, {}),
-        ({"activation_checkpointing": True}, 3, {}),
-        (
-            {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100},
-            0,
-            {},
-        ),
-        ({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3}),
-    ],
-    ids=["blocks", "used optimizer", "by size", "accumulation"],
+    ("options", "steps_before", "more"), SHARDED, ids=["blocks", "used optimizer", "by size", "accumulation"]
 )
 def test_sharded_equals_one_process(world: int, options: Any, steps_before: int, more: Any) -> None:
     (alone,) = run_ranks(_train, 1, options, steps_before, "", "", more)
@@ -216,7 +210,6 @@ def test_an_unknown_class_to_wrap_is_named() -> None:
 
 # -- Sharding a model needs no room for the whole: at most a process's part and one unit -------------------
 
-
 WIDTH, LAYERS = 256, 8
 LAYER = WIDTH * WIDTH * 4  # bytes
 SMALL = 2**14  # biases, buffers, numbers
@@ -262,8 +255,7 @@ class Tower(nn.Module):
         self.register_buffer("scale", torch.full((1,), 3.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layers(x) * self.scale
-        return out
+        return self.layers(x) * self.scale
 
 
 def _prepare(where: str, options: dict[str, Any]) -> tuple[int, list[Tensor], float]:
@@ -295,8 +287,7 @@ def test_no_process_holds_more_than_its_part_and_a_layer(where: str, world: int)
     for peak, _, loss in ranks:
         assert peak <= LAYERS * LAYER / world + LAYER + SMALL, peak / LAYER
         assert loss == pytest.approx(ranks[0][2], rel=1e-5)
-    weights = ranks[0][1]
-    assert all(0.0 < float(weight.abs().max()) < 1.0 for weight in weights)
+    assert all(0.0 < float(weight.abs().max()) < 1.0 for weight in ranks[0][1])
 
 
 def _init(module: nn.Module) -> None:

@@ -30,18 +30,12 @@ def run(job: Path, folder: Path, tools: dict[str, str], **variables: str) -> sub
         (places / name).write_text("#!/bin/bash\n" + text)
         (places / name).chmod(0o755)
     environ = {"PATH": f"{places}:{os.environ['PATH']}", "HOSTNAME": "host", "TMPDIR": str(folder)}
-    return subprocess.run(
-        ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)],
-        env=environ | variables,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    how: Any = {"env": environ | variables, "cwd": folder, "capture_output": True, "text": True}
+    command = ["bash", "-c", 'echo $$ > job.pid; exec bash "$0"', str(job)]
+    return subprocess.run(command, timeout=300, **how)
 
 
 # -- SLURM ---------------------------------------------------------------------------------------------------------
-
 
 SLURM = ["--num-machines", "4", "--num-processes", "32", "--mixed-precision", "bf16", "--max-restarts", "2"]
 JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
@@ -49,19 +43,10 @@ JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
 
 def test_slurm_says_what_was_asked_for(script: str) -> None:
     text = emit("slurm", *SLURM, *JOB, script, "--name", "a b; rm -rf $HOME")
-    directives = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert directives == [
-        "#SBATCH --job-name=train-it",
-        "#SBATCH --nodes=4",
-        "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --gpus-per-node=8",
-        "#SBATCH --output=%x-%j.log",
-        "#SBATCH --open-mode=append",
-        "#SBATCH --requeue",
-        "#SBATCH --signal=B:USR1@120",
-        "#SBATCH --time=04:00:00",
-        "#SBATCH --exclusive",
-    ]
+    directives = "--job-name=train-it --nodes=4 --ntasks-per-node=1 --gpus-per-node=8 --output=%x-%j.log"
+    directives += " --open-mode=append --requeue --signal=B:USR1@120 --time=04:00:00 --exclusive"
+    said = [line for line in text.splitlines() if line.startswith("#SBATCH")]
+    assert said == [f"#SBATCH {one}" for one in directives.split()]
     assert "--mixed-precision bf16 --max-restarts 2" in text
     assert "'train it.py' --name 'a b; rm -rf $HOME' &\n" in text
     assert "--gpus-per-node" not in emit("slurm", "--cpu", "--num-processes", "2", script)
@@ -95,7 +80,6 @@ def test_job_starts_one_launcher_for_each_machine(script: str, told: bool, tmp_p
 
 
 # -- Kubernetes ----------------------------------------------------------------------------------------------------
-
 
 IMAGE = ["--job-option", "image=registry.example.org:5000/team/train@sha256:0a1b"]
 FOUR = ["--num-machines", "4", "--num-processes", "32", *IMAGE]
@@ -147,11 +131,9 @@ def test_pods_meet_at_pod_0(script: str) -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "train-it"}
-    address = ["--main-process-ip=train-it-0.train-it", "--main-process-port=29500", "--rdzv-backend=c10d"]
-    assert as_the_pod_sees(job, 2)[:8] == [
-        *("crosstrain", "launch", "--num-processes=32", "--num-machines=4", "--machine-rank=2"),
-        *address,
-    ]
+    words = ["crosstrain", "launch", "--num-processes=32", "--num-machines=4", "--machine-rank=2"]
+    words += ["--main-process-ip=train-it-0.train-it", "--main-process-port=29500", "--rdzv-backend=c10d"]
+    assert as_the_pod_sees(job, 2)[:8] == words
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 8}}
 
 
@@ -166,15 +148,13 @@ def test_the_script_gets_its_arguments(script: str) -> None:
 
 def test_the_launcher_understands_what_the_pods_start(script: str) -> None:
     job = manifest(*FOUR, "--mixed-precision", "bf16", "--max-restarts", "7", script, "--epochs", "3")[1]
-    words = as_the_pod_sees(job, 3)[2:]
-    result = CliRunner().invoke(main, ["launch", "--print-config", *words])
+    result = CliRunner().invoke(main, ["launch", "--print-config", *as_the_pod_sees(job, 3)[2:]])
     assert result.exit_code == 0, result.output
     for name, value in {"machine_rank": "3", "num_processes": "32", "max_restarts": "7"}.items():
         assert re.search(rf"^{name} = {value} +\(command line\)$", result.output, re.M), result.output
 
 
 # -- TPU -----------------------------------------------------------------------------------------------------------
-
 
 TPU = ["--job-option", "tpu=slice", "--job-option", "zone=us-central2-b"]
 TWO = ["--num-machines", "2", *TPU]
@@ -208,16 +188,12 @@ def job_file(folder: Path, *arguments: str) -> Path:
     return job
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        ("slurm", SLURM),
-        ("slurm", ["--cpu", "--num-processes", "2"]),
-        ("tpu-vm", TWO),
-        ("tpu-vm", TPU),
-        ("tpu-vm", [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/my-run"]),
-    ],
-)
+PLACED = [*TWO, "--job-option", "project=example.com:team", "--job-option", "folder=/mnt/my-run"]
+JOBS = [("slurm", SLURM), ("slurm", ["--cpu", "--num-processes", "2"])]
+JOBS += [("tpu-vm", TWO), ("tpu-vm", TPU), ("tpu-vm", PLACED)]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), JOBS)
 def test_bash_and_shellcheck_accept_it(script: str, kind: str, arguments: list[str], tmp_path: Path) -> None:
     job = tmp_path / "job"
     emit(kind, *arguments, "--output", str(job), script, "it's")
@@ -257,7 +233,6 @@ def test_a_failure_starts_all_hosts_again_unless_the_options_are_wrong(
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
-
 
 REFUSED = [
     ("slurm", [], "needs --num-processes"),

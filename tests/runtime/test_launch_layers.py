@@ -26,21 +26,17 @@ pytestmark = pytest.mark.usefixtures("empty_home")
 
 def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
     file, home = tmp_path / "own.yaml", tmp_path / "launch.yaml"
-    file.write_text(
-        "num_processes: 4\nmixed_precision: fp16\nsplit_batches: true\ngradient_accumulation_steps: 8\n"
-    )
+    text = "num_processes: 4\nmixed_precision: fp16\nsplit_batches: true\n"
+    file.write_text(f"{text}gradient_accumulation_steps: 8\n")
     home.write_text("num_processes: 7\ntee: '3'\n")
     environ = {
         "CROSSTRAIN_CONFIG": json.dumps({"mixed_precision": "bf16", "gradient_accumulation_steps": 2}),
         "ACCELERATE_MIXED_PRECISION": "no",
         "CROSSTRAIN_HOME": str(tmp_path),
     }
-    given = {"gradient_accumulation_steps": 3, "cpu": None, "tee": None}
-    options, origin = layered(given, file, environ)
-    expected = LaunchOptions(
-        gradient_accumulation_steps=3, mixed_precision="bf16", num_processes=4, split_batches=True, tee="3"
-    )
-    assert options == expected
+    options, origin = layered({"gradient_accumulation_steps": 3, "cpu": None, "tee": None}, file, environ)
+    seen = {"gradient_accumulation_steps": 3, "mixed_precision": "bf16", "num_processes": 4}
+    assert options == LaunchOptions(**seen, split_batches=True, tee="3")  # type: ignore[arg-type]
     assert origin == {
         "gradient_accumulation_steps": "command line",
         "mixed_precision": "environment (CROSSTRAIN_CONFIG)",
@@ -49,12 +45,8 @@ def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
         "tee": f"default file {home}",
     }
     resolved = resolve(options, Devices(), environ, origin)
-    assert resolved.config == {
-        "gradient_accumulation_steps": 3,
-        "mixed_precision": "bf16",
-        "split_batches": True,
-        "even_batches": "weighted",
-    }
+    config = {"gradient_accumulation_steps": 3, "mixed_precision": "bf16"}
+    assert resolved.config == config | {"split_batches": True, "even_batches": "weighted"}
     shown = {line.split(" = ")[0]: line.rpartition("  (")[2] for line in resolved.describe().splitlines()}
     assert shown["num_processes"] == f"--config-file {file})"
     assert shown["gradient_accumulation_steps"] == "command line)"
@@ -96,9 +88,8 @@ def test_file_of_accelerates_is_understood(tmp_path: Path) -> None:
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "num_processes": 2}
     file.write_text(ACCELERATES.replace("affinity: false", "affinity: true"))
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "num_processes": 2}
-    file.write_text(
-        ACCELERATES.replace("gpu_ids: all", "gpu_ids: 1").replace("num_processes: 2", "num_processes: -1")
-    )
+    text = ACCELERATES.replace("num_processes: 2", "num_processes: -1")
+    file.write_text(text.replace("gpu_ids: all", "gpu_ids: 1"))
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "gpu_ids": "1"}
     file.write_text(ACCELERATES.replace("use_cpu: false", "use_cpu: true"))
     assert read_file(file)["cpu"] is True
@@ -128,17 +119,11 @@ def test_plugins_in_a_file_of_accelerates_reach_the_ranks(tmp_path: Path) -> Non
     file.write_text(ACCELERATES.replace("MULTI_GPU", "FSDP") + FSDP)
     options, origin = layered({"cpu": True}, file, {})
     assert options.dynamo == {"backend": "inductor", "mode": "default", "dynamic": False, "fullgraph": True}
-    assert options.fsdp == {
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "cpu_ram_efficient_loading": True,
-        "cpu_offload": False,
-        "reshard_after_forward": True,
-        "state_dict_type": "SHARDED_STATE_DICT",
-        "transformer_cls_names_to_wrap": "Block,Head",
-        "fsdp_version": 2,
-    }
-    resolved = resolve(options, Devices(), {}, origin)
-    ranks = read_launch_config(resolved.environment)
+    names = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "state_dict_type": "SHARDED_STATE_DICT"}
+    names |= {"transformer_cls_names_to_wrap": "Block,Head"}
+    switches = {"cpu_ram_efficient_loading": True, "cpu_offload": False, "reshard_after_forward": True}
+    assert options.fsdp == {**names, **switches, "fsdp_version": 2}
+    ranks = read_launch_config(resolve(options, Devices(), {}, origin).environment)
     assert (ranks.fsdp, ranks.dynamo) == (options.fsdp, options.dynamo)
     assert FullyShardedDataParallelPlugin(**options.fsdp).transformer_cls_names_to_wrap == ["Block", "Head"]
     said = {"ACCELERATE_DYNAMO_BACKEND": "eager"}  # the environment comes before the file
@@ -189,15 +174,9 @@ def test_config_writes_what_launch_reads(tmp_path: Path, monkeypatch: pytest.Mon
     answers = "n\n2\n1\n10.0.0.1\n\n8\n\nn\n3\n"
     result = CliRunner().invoke(main, ["config", "--config-file", str(tmp_path / "two.yaml")], input=answers)
     assert result.exit_code == 0, result.output
-    assert layered({}, tmp_path / "two.yaml")[0] == LaunchOptions(
-        num_machines=2,
-        machine_rank=1,
-        main_process_ip="10.0.0.1",
-        main_process_port=29500,
-        num_processes=8,
-        mixed_precision="no",
-        max_restarts=3,
-    )
+    told = {"num_machines": 2, "machine_rank": 1, "num_processes": 8, "max_restarts": 3}
+    told |= {"main_process_ip": "10.0.0.1", "main_process_port": 29500, "mixed_precision": "no"}
+    assert layered({}, tmp_path / "two.yaml")[0] == LaunchOptions(**told)  # type: ignore[arg-type]
 
 
 SELFTEST = ["-m", "crosstrain.launch.selftest"]

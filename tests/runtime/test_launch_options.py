@@ -141,7 +141,6 @@ def test_env_report_has_the_versions() -> None:
 
 # -- `crosstrain launch` on a machine with a TPU, or with XLA's CPU client in its place: one process for each host ---
 
-
 TPU_HOST = Devices("xla", 1)
 
 
@@ -175,26 +174,21 @@ def test_a_tpu_needs_its_driver(installed: set[str], wanted: bool, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("options", "devices", "environment", "processes", "world", "chosen"),
+    ("options", "devices", "environment", "expected"),
     [
-        ({"tpu": True}, Devices(), {}, 1, 1, "TPU"),
-        ({}, TPU_HOST, {}, 1, 1, "TPU"),
-        ({"tpu": True}, Devices(), {"PJRT_DEVICE": "CPU"}, 1, 1, None),  # the environment's choice stays
-        ({"cpu": True, "num_processes": 2}, TPU_HOST, {}, 2, 2, None),
-        ({"tpu": True, **HOSTS}, TPU_HOST, {}, 1, 2, "TPU"),
+        ({"tpu": True}, Devices(), {}, (1, 1, "TPU")),
+        ({}, TPU_HOST, {}, (1, 1, "TPU")),
+        ({"tpu": True}, Devices(), {"PJRT_DEVICE": "CPU"}, (1, 1, None)),  # the environment's choice stays
+        ({"cpu": True, "num_processes": 2}, TPU_HOST, {}, (2, 2, None)),
+        ({"tpu": True, **HOSTS}, TPU_HOST, {}, (1, 2, "TPU")),
     ],
 )
 def test_one_process_drives_all_chips_of_a_host(
-    options: Any,
-    devices: Devices,
-    environment: dict[str, str],
-    processes: int,
-    world: int,
-    chosen: str | None,
+    options: Any, devices: Devices, environment: dict[str, str], expected: tuple[int, int, str | None]
 ) -> None:
     resolved = resolve(LaunchOptions(**options), devices, environment)
-    assert (resolved.num_processes, resolved.world_size) == (processes, world)
-    assert resolved.environment.get("PJRT_DEVICE") == chosen
+    chosen = resolved.environment.get("PJRT_DEVICE")
+    assert (resolved.num_processes, resolved.world_size, chosen) == expected
 
 
 # -- How the machines of a launch find each other, as torch's agent is told --------------------------------

@@ -122,8 +122,7 @@ def lbfgs(run: Run) -> Values:
         optimizer.zero_grad()
         loss = run.model.net(batch()[run.rows]).square().mean()
         run.accelerator.backward(loss)
-        mean: Tensor = run.accelerator.reduce(loss.detach(), "mean")
-        return mean
+        return run.accelerator.reduce(loss.detach(), "mean")
 
     for _ in range(STEPS):
         optimizer.step(closure)
@@ -151,8 +150,7 @@ def _all_cases() -> dict[str, Values]:
     accelerator = Accelerator(cpu=True)
     results = {}
     for case in CASES:
-        values = case(Run(accelerator))
-        results[case.__name__] = [value.detach().clone() for value in values]
+        results[case.__name__] = [value.detach().clone() for value in case(Run(accelerator))]
         accelerator.free_memory()
     return results
 
@@ -189,8 +187,7 @@ def _with_loader(case: str) -> tuple[Values, int]:
     accelerator = Accelerator(cpu=True, **OPTIONS[case])
     torch.manual_seed(accelerator.process_index)
     model = Wrapper()
-    rows = torch.arange(ROWS - 1 if "weighted" in case else ROWS)
-    loader = DataLoader(TensorDataset(rows), batch_size=6)
+    loader = DataLoader(TensorDataset(torch.arange(ROWS - 1 if "weighted" in case else ROWS)), batch_size=6)
     optimizer, loader = accelerator.prepare(SGD(model.parameters(), 0.1, momentum=0.5), loader)
     if case == "plain and weighted":
         accelerator.prepare(model.net)
@@ -245,8 +242,7 @@ def test_drift_is_an_error_after_100_steps_without_a_pass() -> None:
 
 def _wrapped_by_the_script() -> Values:
     """The script has made a DistributedDataParallel, and gives only the optimizer to `prepare`."""
-    accelerator = Accelerator(cpu=True)
-    run = Run(accelerator)
+    run = Run(Accelerator(cpu=True))
     net: Any = run.model.net
     if run.world > 1:
         net = nn.parallel.DistributedDataParallel(net)
@@ -410,8 +406,7 @@ def test_they_stay_whole_beside_shards(tmp_path: Path, optimizer_first: bool, on
         # Float32 sums of a few terms in another order, over four steps.
         torch.testing.assert_close(ranks[0][0], alone, rtol=1e-4, atol=1e-5)
         for _, resumed in ranks:
-            went_on = ranks[0][0][STEPS + 1 : STEPS + 3]
-            torch.testing.assert_close(resumed, went_on, rtol=0, atol=0)
+            torch.testing.assert_close(resumed, ranks[0][0][STEPS + 1 : STEPS + 3], rtol=0, atol=0)
 
 
 def _prepared_behind_its_forward(whole: bool) -> float:

@@ -159,8 +159,7 @@ def _apart() -> None:
     model = nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(model, SGD(model.parameters(), 0.0), _data())
     for x, _ in loader:
-        chosen = model(x)[: 4 if accelerator.process_index else 3]
-        accelerator.backward(chosen.sum())
+        accelerator.backward(model(x)[: 4 if accelerator.process_index else 3].sum())
         optimizer.step()
 
 

@@ -15,15 +15,9 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 from tests.runtime.loaders import Stream, plain
 from tests.support.ranks import errors_of, on_ranks
 
-MODES: list[dict[str, Any]] = [
-    {},
-    {"even_batches": False},
-    {"even_batches": "weighted"},
-    {"split_batches": True},
-    {"split_batches": True, "even_batches": "weighted"},
-    {"dispatch_batches": True},
-    {"dispatch_batches": True, "split_batches": True},
-]
+EVEN: list[Any] = [{}, {"even_batches": False}, {"even_batches": "weighted"}, {"split_batches": True}]
+MODES = [*EVEN, {"split_batches": True, "even_batches": "weighted"}, {"dispatch_batches": True}]
+MODES += [{"dispatch_batches": True, "split_batches": True}]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -110,8 +104,7 @@ def test_streams_samplers_and_nested_loops() -> None:
         assert gathered(inner) == list(range(5))
         rows.append(accelerator.gather_for_metrics(x).tolist())
     assert rows == [[0, 1, 2, 3], [4, 5]]
-    mine = torch.tensor([accelerator.process_index])
-    assert accelerator.gather_for_metrics(mine).tolist() == [0, 1]
+    assert accelerator.gather_for_metrics(torch.tensor([accelerator.process_index])).tolist() == [0, 1]
 
 
 Pair = namedtuple("Pair", "a b")

@@ -98,8 +98,7 @@ def test_the_loop_of_an_unprepared_loader_inside_a_prepared_one_is_an_error() ->
 
 
 def _collected(accelerator: Accelerator) -> Any:
-    rows = torch.cat(list(_loader(accelerator, 11, 3)))
-    return accelerator.gather_for_metrics(rows)
+    return accelerator.gather_for_metrics(torch.cat(list(_loader(accelerator, 11, 3))))
 
 
 def _left_over(accelerator: Accelerator) -> Any:
@@ -116,8 +115,7 @@ def _collected_names(accelerator: Accelerator) -> Any:
 def _collected_inside(accelerator: Accelerator) -> Any:
     """12 rows, which look like 3 for each of the outer batch's 4."""
     for _ in _loader(accelerator, 7, 4):
-        rows = torch.cat(list(_loader(accelerator, 23, 4)))
-        accelerator.gather_for_metrics(rows)
+        accelerator.gather_for_metrics(torch.cat(list(_loader(accelerator, 23, 4))))
 
 
 COUNTED = [_collected, _left_over, _collected_names, _collected_inside]
@@ -143,14 +141,12 @@ def test_what_is_legal_stays_so() -> None:
     plain = DataLoader(torch.arange(3.0), batch_size=3)
     assert [gather(x).numel() for x in plain] == [6]
     for step, x in enumerate(_loader(accelerator, 8, 2)):
-        other = next(iter(plain))
-        assert gather(x + other[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
+        assert gather(x + next(iter(plain))[:1] * 0).tolist() == list(range(4 * step, 4 * step + 4))
     assert [gather(x).numel() for x, _ in zip(_loader(accelerator, 8, 2), plain, strict=False)] == [4]
     for _ in plain:
         assert [gather(x).numel() for x in _loader(accelerator, 8, 2)] == [4, 4]
     # After a loop.
-    even = torch.cat(list(_loader(accelerator, 12, 3)))
-    assert sorted(gather(even).tolist()) == list(range(12))
+    assert sorted(gather(torch.cat(list(_loader(accelerator, 12, 3)))).tolist()) == list(range(12))
     uneven = sum(len(x) for x in _loader(accelerator, 11, 3))
     assert gather(torch.tensor([float(uneven)])).tolist() == [6.0, 6.0]
     assert gather(torch.tensor(uneven)).tolist() == [6, 6]

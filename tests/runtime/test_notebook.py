@@ -60,8 +60,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script.write_text(CELLS)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert "RESULT" in done.stdout, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.partition("RESULT")[2])
-    return result | {"stderr": done.stderr}
+    return json.loads(done.stdout.partition("RESULT")[2]) | {"stderr": done.stderr}
 
 
 def test_one_process_runs_here_and_several_return_rank_0s_result(seen: dict[str, Any]) -> None:

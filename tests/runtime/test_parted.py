@@ -26,8 +26,7 @@ def _train(how: str, chance: float, common: bool = False) -> None:
         parts = models
     optimizers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in parts]
     loader = DataLoader(TensorDataset(torch.randn(ROWS, 2)), batch_size=1)
-    ready = accelerator.prepare(*dict.fromkeys(models), *optimizers, loader)
-    loader = ready[-1]
+    loader = accelerator.prepare(*dict.fromkeys(models), *optimizers, loader)[-1]
     first, second = optimizers
 
     def learn(number: int, x: torch.Tensor) -> None:

@@ -35,8 +35,6 @@ def _loader() -> DataLoader[Any]:
 
 
 _LINEAR = nn.Linear(1, 1)
-
-
 GIVES = [list(_loader()), [{"x": torch.ones(2)}], (x for x in range(3)), iter(_loader()), Stream(), range(3)]
 NONE = [None, "name", {"train": _loader()}, [_loader()], [], torch.ones(3), [_LINEAR], io.StringIO("text")]
 
@@ -113,10 +111,6 @@ def test_a_training_on_the_same_data_everywhere_is_said_in_its_second_step() -> 
 # -- What was not given to `prepare` is named where the training would go wrong without a word -------------
 
 
-def loader() -> DataLoader[Any]:
-    return DataLoader(torch.linspace(-1, 1, 24).view(8, 3), batch_size=2)
-
-
 def run(accelerator: Accelerator, model: Any, optimizer: Optimizer, batches: Any) -> None:
     for x in batches:
         with accelerator.accumulate():
@@ -135,7 +129,7 @@ def run(accelerator: Accelerator, model: Any, optimizer: Optimizer, batches: Any
 def test_an_optimizer_that_was_not_prepared(options: dict[str, Any], reason: str) -> None:
     """accelerate steps with it at every micro-batch, or on scaled gradients, and says nothing."""
     accelerator = Accelerator(cpu=True, **options)
-    model, batches = accelerator.prepare(nn.Linear(3, 1), loader())
+    model, batches = accelerator.prepare(nn.Linear(3, 1), _loader())
     with pytest.raises(RuntimeError, match=f"the SGD was not given to `prepare`, and steps .*{reason}"):
         run(accelerator, model, SGD(model.parameters(), 0.1), batches)
 
@@ -155,7 +149,7 @@ def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) 
     accelerator = Accelerator(cpu=True, **options)
     model = nn.Linear(3, 1)
     before = model.weight.detach().clone()
-    model, optimizer, batches = accelerator.prepare(model, Outer(list(model.parameters())), loader())
+    model, optimizer, batches = accelerator.prepare(model, Outer(list(model.parameters())), _loader())
     other = nn.Linear(1, 1)
     own = SGD(other.parameters(), 0.1)
     for x in batches:

@@ -39,8 +39,7 @@ def test_forward_computes_low_and_returns_float32(name: str, dtype: torch.dtype)
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
     with accelerator.autocast(AutocastKwargs(enabled=False)):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    plain = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-    assert plain is model
+    assert accelerator.unwrap_model(model, keep_fp32_wrapper=False) is model
     assert model(torch.ones(1, 4))["y"].dtype == torch.float32
     assert model.inside[-1] == torch.float32
 

@@ -123,7 +123,6 @@ def test_a_second_start_of_another_group_is_an_error(call: dict[str, Any], diffe
 
 # -- leaving ----------------------------------------------------------------------------------------
 
-
 SCRIPT = """
 import sys
 import torch
@@ -154,15 +153,9 @@ def by_hand(world: int, script: str, *arguments: str) -> list[tuple[int, str, st
     for rank in range(world):
         place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        ranks.append(
-            subprocess.Popen(
-                [sys.executable, "-c", script, *arguments],
-                env=env | {"LOCAL_WORLD_SIZE": str(world)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        how: Any = {"env": env | {"LOCAL_WORLD_SIZE": str(world)}, "text": True}
+        how |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        ranks.append(subprocess.Popen([sys.executable, "-c", script, *arguments], **how))
     outputs = [process.communicate(timeout=300) for process in ranks]
     return [(process.returncode, *output) for process, output in zip(ranks, outputs, strict=True)]
 

@@ -16,15 +16,7 @@ from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.window import Gradients
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer, lr_scheduler
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    ExponentialLR,
-    LambdaLR,
-    LRScheduler,
-    ReduceLROnPlateau,
-    SequentialLR,
-    StepLR,
-)
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LRScheduler, SequentialLR, StepLR
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import on_ranks, run_ranks
@@ -37,10 +29,9 @@ def _plateau(options: dict[str, Any], metrics: list[list[Any]]) -> list[float]:
     accelerator = Accelerator(cpu=True, **options)
     model = nn.Linear(3, 1)
     optimizer = SGD(model.parameters(), lr=1.0)
-    plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
-    model, optimizer, batches, plateau = accelerator.prepare(
-        model, optimizer, DataLoader(torch.randn(8, 3), BATCH), plateau
-    )
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+    batches = DataLoader(torch.randn(8, 3), BATCH)
+    model, optimizer, batches, plateau = accelerator.prepare(model, optimizer, batches, plateau)
     rates = []
     for metric in metrics[accelerator.process_index]:
         for x in batches:
@@ -60,18 +51,14 @@ def _plateau(options: dict[str, Any], metrics: list[list[Any]]) -> list[float]:
 )
 def test_an_observation_is_one_step(world: int, follows: bool, split: bool, steps: int) -> None:
     """accelerate counts one observation once for each process, and none inside a window."""
-    options = {
-        "step_scheduler_with_optimizer": follows,
-        "split_batches": split,
-        "gradient_accumulation_steps": steps,
-    }
+    options = {"step_scheduler_with_optimizer": follows, "split_batches": split}
+    options |= {"gradient_accumulation_steps": steps}
     for rates in run_ranks(_plateau, world, options, [[3.0, 2.0, 2.0, 1.0, 1.0]] * world):
         assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01])
 
 
 def test_the_metric_is_rank_0s_where_ranks_differ_by_rounding() -> None:
-    metrics = [[1.0, torch.tensor(1.0)], [1.0 + 1e-7, torch.tensor(1.0 - 1e-6)]]
-    one, two = run_ranks(_plateau, 2, {}, metrics)
+    one, two = run_ranks(_plateau, 2, {}, [[1.0, torch.tensor(1.0)], [1.0 + 1e-7, torch.tensor(1.0 - 1e-6)]])
     assert one == two == pytest.approx([1, 0.1])
     half = [[torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0078125, dtype=torch.bfloat16)]]
     assert run_ranks(_plateau, 2, {}, half) == [[1.0], [1.0]]
@@ -122,11 +109,11 @@ def _schedulers(kind: str, optimizer: Any) -> tuple[LRScheduler, list[LRSchedule
         return SequentialLR(optimizer, inner, milestones=[3]), inner
     if kind == "chained":
         inner = [ExponentialLR(optimizer, 0.5), StepLR(optimizer, 3, 0.1)]
-        return ChainedScheduler(inner), inner
+        return lr_scheduler.ChainedScheduler(inner), inner
     if kind == "nested":
         leaves = [ExponentialLR(optimizer, 0.5), ExponentialLR(optimizer, 0.9)]
-        inner = [ChainedScheduler(leaves)]
-        return ChainedScheduler(inner), [*leaves, *inner]
+        inner = [lr_scheduler.ChainedScheduler(leaves)]
+        return lr_scheduler.ChainedScheduler(inner), [*leaves, *inner]
     inner = [ExponentialLR(optimizer, 0.5)]
     return Warmup(optimizer, inner[0]), inner
 
@@ -188,7 +175,6 @@ def test_a_scheduler_inside_another_keeps_time_with_windows_and_by_epochs(prepar
 
 # -- A prepared scheduler ends where stepping it once for each replica's batch ends, however it gets there ---
 
-
 REPLICAS = 256
 Make = Callable[[Optimizer], LRScheduler]
 
@@ -244,17 +230,12 @@ def _patched(optimizer: Optimizer) -> LRScheduler:
 
 
 def _sequential(optimizer: Optimizer) -> LRScheduler:
-    parts = [
-        lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500),
-        LambdaLR(optimizer, lambda step: 0.999**step),
-    ]
-    return lr_scheduler.SequentialLR(optimizer, parts, milestones=[500])
+    linear = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500)
+    return SequentialLR(optimizer, [linear, LambdaLR(optimizer, lambda step: 0.999**step)], milestones=[500])
 
 
 def _chained(optimizer: Optimizer) -> LRScheduler:
-    return lr_scheduler.ChainedScheduler(
-        [lr_scheduler.ExponentialLR(optimizer, 0.999), lr_scheduler.StepLR(optimizer, 300, 0.5)]
-    )
+    return lr_scheduler.ChainedScheduler([ExponentialLR(optimizer, 0.999), StepLR(optimizer, 300, 0.5)])
 
 
 MAKERS: dict[str, Make] = {

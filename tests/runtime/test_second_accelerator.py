@@ -27,9 +27,8 @@ def _train(second_place: bool) -> tuple[list[float], list[int]]:
     ``second_place``: whether a function of a module that several scripts share makes the Accelerator that trains.
     """
     torch.manual_seed(0)
-    accelerator = Accelerator(
-        cpu=True, gradient_accumulation_steps=2, loss_reduction="sum", even_batches=False
-    )
+    plan: Any = {"loss_reduction": "sum", "even_batches": False}
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **plan)
     model, data = nn.Linear(1, 1), _loader()
     optimizer = torch.optim.SGD(model.parameters(), 1e-4)
     model, optimizer = accelerator.prepare(model, optimizer)
@@ -61,17 +60,11 @@ def test_a_training_with_a_second_accelerator_is_that_of_the_first(world: int) -
 
 
 def test_what_is_not_given_is_the_first_ones() -> None:
-    first = Accelerator(
-        cpu=True,
-        device_placement=False,
-        dataloader_config=DataLoaderConfiguration(split_batches=True, even_batches="weighted"),
-        rng_types=["torch"],
-        step_scheduler_with_optimizer=False,
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False),
-        kwargs_handlers=[AutocastKwargs(enabled=False)],
-        project_dir="here",
-        dynamo_backend="eager",
-    )
+    given: Any = {"device_placement": False, "rng_types": ["torch"], "step_scheduler_with_optimizer": False}
+    given["dataloader_config"] = DataLoaderConfiguration(split_batches=True, even_batches="weighted")
+    plugin = GradientAccumulationPlugin(num_steps=3, sync_with_dataloader=False)
+    given |= {"gradient_accumulation_plugin": plugin, "kwargs_handlers": [AutocastKwargs(enabled=False)]}
+    first = Accelerator(cpu=True, project_dir="here", dynamo_backend="eager", **given)
     first.register_for_checkpointing(Count())
     second = Accelerator()
     same = ["device_placement", "dataloader_config", "rng_types", "step_scheduler_with_optimizer", "log_with"]

@@ -19,8 +19,7 @@ class Noisy(Dataset[tuple[Tensor, Tensor]]):
         return 13
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        base = torch.arange(4.0) * (index + 1) / 10
-        return base + torch.randn(4) * 0.1, torch.tensor([float(index)])
+        return torch.arange(4.0) * (index + 1) / 10 + torch.randn(4) * 0.1, torch.tensor([float(index)])
 
 
 class Net(nn.Module):

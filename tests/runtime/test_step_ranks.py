@@ -52,8 +52,7 @@ def test_whatever_method_makes_the_loss_the_gradient_is_averaged(method: str) ->
 def _bounded(kind: str, world_options: dict[str, Any]) -> State:
     accelerator = Accelerator(cpu=True, **world_options)
     torch.manual_seed(1)
-    largest = None if kind == "unbounded" else 0.5
-    table = nn.Embedding(12, 4, max_norm=largest, sparse=kind == "sparse")
+    table = nn.Embedding(12, 4, max_norm=None if kind == "unbounded" else 0.5, sparse=kind == "sparse")
     optimizer = torch.optim.SGD(table.parameters(), lr=0.5)
     rows = DataLoader(TensorDataset(torch.arange(12)), batch_size=4)
     table, optimizer, rows = accelerator.prepare(table, optimizer, rows)
@@ -208,8 +207,7 @@ def _accumulated(world_options: dict[str, Any], style: str) -> State:
 @pytest.mark.parametrize("style", ["accumulate", "by hand"])
 def test_accumulation_equals_one_process(style: str) -> None:
     (alone,) = run_ranks(_accumulated, 1, {}, style)
-    states = run_ranks(_accumulated, 2, WEIGHTED, style)
-    assert all(same(alone, state) for state in states)
+    assert all(same(alone, state) for state in run_ranks(_accumulated, 2, WEIGHTED, style))
     assert not same(run_ranks(_accumulated, 1, {}, "accumulate")[0], dict.fromkeys(alone, torch.zeros(1)))
 
 

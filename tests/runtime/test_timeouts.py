@@ -57,8 +57,7 @@ def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> N
 def _behind(slow: int) -> None:
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
-    loader = accelerator.prepare(DataLoader(Stream(8), batch_size=1))
-    for _ in loader:
+    for _ in accelerator.prepare(DataLoader(Stream(8), batch_size=1)):
         if accelerator.process_index == slow:
             time.sleep(9)
             return
@@ -79,8 +78,7 @@ def _gone() -> None:
 
 
 def test_a_rank_that_has_ended_is_named_at_once() -> None:
-    text = errors_of(_gone, 2)[0]
-    assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text
+    assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in errors_of(_gone, 2)[0]
 
 
 def _late(kind: str) -> str:
@@ -104,14 +102,11 @@ def _late(kind: str) -> str:
     return said.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("kind", "operation"),
-    [
-        ("gather", "all_gather of (3,) float32"),
-        ("large", "all_gather of (5000,) float32"),
-        ("backward", "the averaging of gradients"),
-    ],
-)
+WAITS = [("gather", "all_gather of (3,) float32"), ("large", "all_gather of (5000,) float32")]
+WAITS += [("backward", "the averaging of gradients")]
+
+
+@pytest.mark.parametrize(("kind", "operation"), WAITS)
 def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str, operation: str) -> None:
     """With torch's default of half an hour nobody learned before where the missing rank was."""
     text, other = run_ranks(_late, 2, kind)
@@ -139,7 +134,6 @@ def test_processes_may_end_one_after_the_other_without_end_training() -> None:
 
 
 # -- What `--debug` compares over the ranks, and what is compared without it -------------------------------
-
 
 DEBUG = {"CROSSTRAIN_DEBUG": "1"}
 
@@ -194,7 +188,6 @@ def test_common_draws_on_some_ranks_only_are_said_in_debug() -> None:
 
 # -- Which line of a script a message names ----------------------------------------------------------------
 
-
 LIBRARY = "import sys\ndef around(call):\n    return call()\n"
 
 
@@ -209,8 +202,7 @@ def _innermost(around: Any) -> str:
     """What is found from a frame of the library, as a loader finds it that a progress bar iterates."""
     frames: list[Any] = []
     around(lambda: frames.append(sys._getframe(1)))
-    found = users_frame(frames[0])
-    return str(found.f_code.co_filename)
+    return str(users_frame(frames[0]).f_code.co_filename)
 
 
 @pytest.mark.parametrize("place", ["venv/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"])

@@ -54,14 +54,12 @@ def _listed(call: Any, calls: list[str]) -> Any:
 
 # -- What `reduce` or a gather returned is not summed or averaged again by a collective of the script's own ---
 
-
 Given = tuple[Accelerator, Tensor]
 
 
 def _mean() -> Given:
     accelerator = Accelerator(cpu=True)
-    mine = torch.tensor([accelerator.process_index + 1.0, 2.0])
-    return accelerator, accelerator.reduce(mine, "mean")
+    return accelerator, accelerator.reduce(torch.tensor([accelerator.process_index + 1.0, 2.0]), "mean")
 
 
 # What a script does with the value that was reduced already.
@@ -95,8 +93,7 @@ def _gathered_twice() -> None:
     """It would pass for two rows of each sample."""
     accelerator = Accelerator(cpu=True)
     for x in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
-        rows = accelerator.gather_for_metrics(x)
-        accelerator.gather_for_metrics({"rows": rows, "x": x})
+        accelerator.gather_for_metrics({"rows": accelerator.gather_for_metrics(x), "x": x})
 
 
 CASES: list[tuple[Any, ...]] = [(_twice, name, False) for name in TWICE]

@@ -28,8 +28,7 @@ def _train(name: str, folder: str, init: dict[str, Any]) -> tuple[bool, str]:
         accelerator.log({"loss": accelerator.reduce(mine), "lr": 0.1 / (step + 1)}, step=step)
     if name == "tensorboard":
         accelerator.log({"both": {"train": 1.0, "test": torch.tensor(2.0)}, "note": "a line"}, step=2)
-    run = accelerator.get_tracker(name, unwrap=True)
-    seen = accelerator.is_main_process, type(run).__name__
+    seen = accelerator.is_main_process, type(accelerator.get_tracker(name, unwrap=True)).__name__
     accelerator.end_training()
     return seen
 
@@ -56,7 +55,6 @@ def test_tensorboard_holds_what_was_logged_once(tmp_path: Path) -> None:
 
 
 # -- What trackers ask of their libraries, which are recorders here; and trackers of the user's own --------
-
 
 HYPER = {"lr": 0.1}
 LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio"]
@@ -97,14 +95,9 @@ def test_mlflow_runs_in_the_projects_experiment(library: MagicMock, tmp_path: Pa
     with pytest.warns(UserWarning, match="mlflow records numbers: 'note', a str, is left out"):
         _log("mlflow", tmp_path, VALUES, run_name="first", tags='{"a": "b"}')
     library.get_experiment_by_name.assert_called_once_with("digits")
-    library.start_run.assert_called_once_with(
-        run_id=None,
-        experiment_id=library.get_experiment_by_name().experiment_id,
-        run_name="first",
-        nested=False,
-        tags={"a": "b"},
-        description=None,
-    )
+    told = {"run_id": None, "run_name": "first", "nested": False, "tags": {"a": "b"}, "description": None}
+    experiment = library.get_experiment_by_name().experiment_id
+    library.start_run.assert_called_once_with(experiment_id=experiment, **told)
     library.log_params.assert_called_once_with(HYPER)
     library.log_metrics.assert_called_once_with({"loss": 0.5, "eval_acc": 1}, step=3)
     library.end_run.assert_called_once_with()

@@ -59,10 +59,8 @@ assert torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2)).sha
 
 
 def test_every_road_to_a_device_leads_to_the_cpu(tmp_path: Path) -> None:
-    script = (
-        START + EVERYWHERE + "assert not torch.cuda.is_available() and not torch.cuda.device_count()\n" + LOOP
-    )
-    report = run(tmp_path, script)
+    none = "assert not torch.cuda.is_available() and not torch.cuda.device_count()\n"
+    report = run(tmp_path, START + EVERYWHERE + none + LOOP)
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 3
     assert any("is_available() was false" in note for note in report.notes)
@@ -73,8 +71,7 @@ def test_script_that_refuses_to_run_without_a_gpu_is_told_that_there_is_one(tmp_
     report = run(tmp_path, refuses)
     assert verdicts(report) == ["identical"], report
     assert any("refuses to run without a GPU" in note for note in report.notes)
-    stays = START + "sys.exit('no')  # cuda\n"
-    assert run(tmp_path, stays).original.verdict.value == "failed"
+    assert run(tmp_path, START + "sys.exit('no')  # cuda\n").original.verdict.value == "failed"
 
 
 def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> None:
@@ -135,8 +132,7 @@ def test_mixed_precision_of_gpus_is_the_cpus(tmp_path: Path, scaler: str, autoca
     report = run(tmp_path, script, plain, devices="present")
     assert verdicts(report) == ["identical"], report
     # Without a GPU torch leaves CUDA's precision off, and so does an emulation that says there is none.
-    off = script.replace(f"is torch.{dtype}", "is torch.float32")
-    assert verdicts(run(tmp_path, off)) == ["identical"]
+    assert verdicts(run(tmp_path, script.replace(f"is torch.{dtype}", "is torch.float32"))) == ["identical"]
 
 
 WRITES = """
@@ -179,11 +175,8 @@ def test_what_writes_behind_python_is_stopped_by_the_kernel(tmp_path: Path) -> N
     if os.waitpid(pid, 0)[1]:
         pytest.skip("this kernel has no Landlock")
     target = tmp_path / "by_a_child"
-    script = (
-        START
-        + f"import subprocess\nprint(subprocess.call(['touch', {str(target)!r}]) != 0)\ndevice = 'cpu'\n"
-    )
-    report = run(tmp_path, script + LOOP)
+    script = f"import subprocess\nprint(subprocess.call(['touch', {str(target)!r}]) != 0)\ndevice = 'cpu'\n"
+    report = run(tmp_path, START + script + LOOP)
     assert verdicts(report) == ["identical"], report
     assert not target.exists()
 

@@ -212,8 +212,7 @@ def test_checksums_of_shares_add_up_in_any_order() -> None:
     x, y = torch.randn(11, 3), torch.arange(11)
     rows, whole = checksum([x, y])
     assert (rows, whole) == (11, checksum({"a": x, "b": y})[1])
-    parts = [checksum([x[i], y[i]])[1] or 0 for i in torch.randperm(11).split(4)]
-    assert sum(parts) % (1 << 64) == whole
+    assert sum([checksum([x[i], y[i]])[1] or 0 for i in torch.randperm(11).split(4)]) % (1 << 64) == whole
     assert checksum([x.flip(0), y])[1] != whole
     assert checksum([x, y], real=5) == checksum([x[:5], y[:5]])
     names = [f"n{i}" for i in range(11)]

@@ -125,8 +125,7 @@ def test_tracing_changes_no_bit(tmp_path: Path) -> None:
     seeded = "import random, numpy, torch\nrandom.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
     script = seeded + MANY_PATHS
     options: dict[str, object] = {"processes": [1], "args": [str(tmp_path / "traced.pt")]}
-    unseeded = run(tmp_path, MANY_PATHS, original=MANY_PATHS, **options)
-    assert verdicts(unseeded) == ["identical"]
+    assert verdicts(run(tmp_path, MANY_PATHS, original=MANY_PATHS, **options)) == ["identical"]
     report = run(tmp_path, script, original=script, confined=False, **options)
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 10

@@ -16,8 +16,7 @@ from tests.support.ranks import on_ranks, run_ranks
 
 
 def loader(rows: int = 16) -> DataLoader[Any]:
-    generator = torch.Generator().manual_seed(0)
-    return DataLoader(torch.randn(rows, 3, generator=generator), batch_size=4)
+    return DataLoader(torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)), batch_size=4)
 
 
 def line() -> nn.Linear:
@@ -102,12 +101,8 @@ def test_a_failed_window_is_given_up(precision: str, clears: bool, micro: str, s
     The gradient is the rank + 1 in every micro-batch (so 1.5 on average of two). "." is a micro-batch that goes well, "x"
     one that raises after its backward pass, "c" after clipping, too.
     """
-    accelerator = Accelerator(
-        cpu=True,
-        gradient_accumulation_steps=2,
-        mixed_precision=precision,
-        kwargs_handlers=[GradScalerKwargs(init_scale=8.0)],
-    )
+    options: Any = {"mixed_precision": precision, "kwargs_handlers": [GradScalerKwargs(init_scale=8.0)]}
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **options)
     model = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(model.weight)
     model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))

@@ -134,8 +134,7 @@ def test_a_wrapped_model_may_have_frozen_weights() -> None:
     model[0].requires_grad_(False)
     model = DistributedDataParallel(model)
     model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
-    rows = torch.full((3, 2), 1.0 + accelerator.process_index)
-    accelerator.backward(model(rows).mean())
+    accelerator.backward(model(torch.full((3, 2), 1.0 + accelerator.process_index)).mean())
     optimizer.step()
     weights = torch.cat([param.detach().flatten() for param in model.parameters()])
     first, second = accelerator.gather(weights[None])
@@ -143,7 +142,6 @@ def test_a_wrapped_model_may_have_frozen_weights() -> None:
 
 
 # -- What a script asks of its DDP model, the prepared one answers (contract decision 38) ------------------
-
 
 MICRO_STEPS = 8
 
@@ -155,8 +153,7 @@ class Tower(nn.Module):
         self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.net(x)
-        return out
+        return self.net(x)
 
 
 def _batches(rank: int, world: int) -> list[Tensor]:
@@ -180,14 +177,12 @@ def _micro_steps(compiled: bool, fsdp: bool) -> tuple[list[Tensor], list[int]]:
         before = len(begun)
         for micro_step in range(MICRO_STEPS):
             model.require_backward_grad_sync = micro_step == MICRO_STEPS - 1
-            loss = model(next(batches)).square().mean() / MICRO_STEPS
-            accelerator.backward(loss)
+            accelerator.backward(model(next(batches)).square().mean() / MICRO_STEPS)
         assert model.require_backward_grad_sync is True
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         counts.append(len(begun) - before)
-    state = accelerator.get_state_dict(model)
-    return list(state.values()), counts
+    return list(accelerator.get_state_dict(model).values()), counts
 
 
 @pytest.mark.parametrize("how", ["plain", "compiled", "sharded"])

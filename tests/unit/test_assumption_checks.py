@@ -33,8 +33,7 @@ def _check(line: int, status: str, kind: str = "mean") -> dict[str, object]:
 
 
 def _statuses(outcome: Outcome, *checks: dict[str, object]) -> list[str]:
-    done = judged(outcome, Path.cwd(), checks)
-    return [one.status for one in done.files[0].result.assumptions]
+    return [one.status for one in judged(outcome, Path.cwd(), checks).files[0].result.assumptions]
 
 
 def test_an_assumption_is_proven_by_its_own_check_alone() -> None:

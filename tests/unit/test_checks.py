@@ -4,14 +4,12 @@ import pytest
 from crosstrain_migrate.syntax.checks import check_result
 
 NESTED = "    def g():\n        d = 1\n        return d\n    return g\n"
+TURN, F, G = "for b in l:\n if n:", "def f():\n", " def g():\n  return d\n return g\n"
 SOUND = {
     "the-authors-own-unbound-name": ("print(undefined)\n", "x = 1\nprint(undefined, undefined)\n"),
     "star-import": ("from m import *\nf()\n", "from m import *\ng()\n"),
     "new-parameter": ("def f(d):\n    x.to(d)\nx = 1\n", "def f(acc):\n    x.to(acc)\nx = 1\n"),
-    "bound-by-an-earlier-turn": (
-        "for b in l:\n if n: print(m)\n m = 1\n",
-        "for b in l:\n if n: print(m, 1)\n m = 1\n",
-    ),
+    "bound-by-an-earlier-turn": (f"{TURN} print(m)\n m = 1\n", f"{TURN} print(m, 1)\n m = 1\n"),
     "parses-but-never-compiled": ("return 1\n", "return 2\n"),
     "comments-in-other-statements": (
         "def f():\n return 1  # a\n# b\nx = 1\n",
@@ -20,8 +18,8 @@ SOUND = {
     "statements-of-one-line": ("x = 1; y = 2  # a", "y = 2  # a\nx = 1"),
     "class-scope": ("class A:\n    x = 1\n    y = x\n", "class A:\n    x = 2\n    y = x\n"),
     "a-nested-function-keeps-its-own": (
-        f"def f():\n    d = 2\n    print(d)\n{NESTED}",
-        f"def f():\n    print(2)\n{NESTED}",
+        f"{F}    d = 2\n    print(d)\n{NESTED}",
+        f"{F}    print(2)\n{NESTED}",
     ),
 }
 # What is bound in time, put in front of a script.
@@ -33,12 +31,9 @@ BOUND = {
     "in-a-try": "def f(c):\n    try:\n        acc = c()\n    except OSError:\n        raise\n    return acc\n",
     "in-a-with": "def f(c):\n    acc = c()\n    with c:\n        b = acc\n    return b\n",
     "by-an-earlier-turn": "def f(l):\n    for b in l:\n        if b: print(acc)\n        acc = b\n",
-    "left-by-an-exception": (
-        "def f(c):\n    try:\n        acc = c\n        del acc\n    except OSError:\n        print(acc)\n"
-    ),
-    "before-a-closure-or-a-generator-runs": (
-        "def f():\n    def g():\n        return acc\n    lazy = (acc for _ in g)\n    acc = 1\n    return g(), lazy\n"
-    ),
+    "left-by-an-exception": "def f(c):\n try:\n  acc = c\n  del acc\n except OSError:\n  print(acc)\n",
+    "before-a-closure-runs": "def f():\n def g():\n  return acc\n acc = 1\n return g()\n",
+    "before-a-generator-runs": "def f(g):\n lazy = (acc for _ in g)\n acc = 1\n return lazy\n",
 }
 SOUND |= {f"bound-{name}": ("x = 1\n", f"{text}x = 1\n") for name, text in BOUND.items()}
 
@@ -54,20 +49,16 @@ UNSOUND = {
     "binding-gone": ("device = 1\nf = device\n", "f = device\n", "`device` (line 1) is bound nowhere"),
     "never-bound-in-function": ("def f():\n    pass\n", "def f():\n    acc.print()\n", "`acc`"),
     "another-variable-of-that-name": (
-        "device = 1\ndef f(device):\n return device\n",
-        "device = 1\ndef f(acc):\n return device\n",
-        "`device` was f's own",
+        "d = 1\ndef f(d):\n d\n",
+        "d = 1\ndef f(acc):\n d\n",
+        "`d` was f's own",
     ),
     "another-variable-in-a-method": (
         "class T:\n def f(self):\n  d = 1\n  return d\nd = 2\n",
         "class T:\n def f(self):\n  return d\nd = 2\n",
         "`d` was T.f's own",
     ),
-    "another-variable-in-a-nested-function": (
-        "d = 2\ndef f():\n d = 1\n def g():\n  return d\n return g\n",
-        "d = 2\ndef f():\n def g():\n  return d\n return g\n",
-        "`d` was f's own",
-    ),
+    "another-variable-in-a-nested-function": (f"{F} d = 1\n{G}d = 2\n", f"{F}{G}d = 2\n", "`d` was f's own"),
     "quoted": ("import torch\ndef f(d: 'torch.T'): ...\n", "def f(d: 'torch.T'): ...\n", "`torch`"),
     "exported-name": ("__all__ = ['f']\ndef f(): ...\n", "__all__ = ['f']\ndef g(): ...\n", "`f`"),
     "comment": ("x = 1  # keep\n", "x = 1\n", "the comment `# keep` is lost"),

@@ -85,8 +85,7 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
     ran = migrate("--write", "missing.py", "broken.py", "latin.py", "crash.py", "good.py")
     assert ran.code == 2
     assert (repo / "good.py").read_text() == "torch_new\n"
-    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-    assert errors == [
+    assert [line for line in ran.err.splitlines() if line.startswith("error: ")] == [
         "error: missing.py: does not exist. Check the name and the directory you are in.",
         "error: broken.py:1:9: does not parse: '(' was never closed. Correct the syntax, then run again.",
         "error: latin.py:1:12: is not utf-8 text (byte 0xe9). "
@@ -180,26 +179,17 @@ def test_a_file_without_anything_to_do_says_why(migrate: Migrate, repo: Path, te
     assert says not in migrate(".").err  # nobody asked about it
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "code"),
-    [
-        ("refuse_me", "", 1),
-        ("refuse_me", "--fail-on edits", 0),
-        ("torch_old; assume_me", "--write", 0),
-        ("torch_old; assume_me", "--write --fail-on assumptions", 1),
-        ("torch_old; assume_me", "--strict", 1),
-        ("torch_old; note_me", "--fail-on assumptions", 0),
-        ("refuse_me", "--write", 1),
-        ("refuse_me", "--check --fail-on edits", 0),
-        ("torch_old", "--write --fail-on edits", 1),
-        ("torch_old", "--check --fail-on refused", 0),
-        ("torch_old", "--fail-on edits", 1),
-        ("note_me", "--fail-on findings", 1),
-        ("torch_old", "--fail-on findings", 0),
-        ("refuse_me", "--fail-on findings", 1),
-        ("refuse_me", "--check --fail-on edits --fail-on refused", 1),
-    ],
-)
+ENDS = [("refuse_me", "", 1), ("refuse_me", "--fail-on edits", 0), ("torch_old; assume_me", "--write", 0)]
+ENDS += [("torch_old; assume_me", "--write --fail-on assumptions", 1)]
+ENDS += [("torch_old; assume_me", "--strict", 1), ("torch_old; note_me", "--fail-on assumptions", 0)]
+ENDS += [("refuse_me", "--write", 1), ("refuse_me", "--check --fail-on edits", 0)]
+ENDS += [("torch_old", "--write --fail-on edits", 1), ("torch_old", "--check --fail-on refused", 0)]
+ENDS += [("torch_old", "--fail-on edits", 1), ("note_me", "--fail-on findings", 1)]
+ENDS += [("torch_old", "--fail-on findings", 0), ("refuse_me", "--fail-on findings", 1)]
+ENDS += [("refuse_me", "--check --fail-on edits --fail-on refused", 1)]
+
+
+@pytest.mark.parametrize(("text", "arguments", "code"), ENDS)
 def test_exit_codes(migrate: Migrate, repo: Path, text: str, arguments: str, code: int) -> None:
     _write(repo, a=f"x = {text}\n")
     assert migrate("a.py", *arguments.split()).code == code
@@ -217,19 +207,15 @@ def test_a_file_of_a_directory_that_does_not_parse_is_a_warning(
     assert "other.py" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--write --check a.py", "--check changes nothing"),
-        ("- a.py", "stands alone"),
-        ("a.py --config none.toml", "none.toml"),
-        ("a.py --verify --verify-processes two", "two: write numbers"),
-        ("--explain CT999", "--list-rules"),
-        ("--select CT1,CT77 a.py", "--list-rules"),
-        ("--list-rules --output-format sarif", "text, markdown, html"),
-        ("--emit pre-commit --emit-from git+https://example.org/x/crosstrain", "git+URL@REVISION"),
-    ],
-)
+WRONG = [("--write --check a.py", "--check changes nothing"), ("- a.py", "stands alone")]
+WRONG += [("a.py --config none.toml", "none.toml")]
+WRONG += [("a.py --verify --verify-processes two", "two: write numbers"), ("--explain CT999", "--list-rules")]
+WRONG += [("--select CT1,CT77 a.py", "--list-rules")]
+WRONG += [("--list-rules --output-format sarif", "text, markdown, html")]
+WRONG += [("--emit pre-commit --emit-from git+https://example.org/x/crosstrain", "git+URL@REVISION")]
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG)
 def test_usage_errors_exit_with_2(migrate: Migrate, repo: Path, arguments: str, says: str) -> None:
     _write(repo, a="torch_old\n")
     ran = migrate(*arguments.split())
@@ -239,8 +225,7 @@ def test_usage_errors_exit_with_2(migrate: Migrate, repo: Path, arguments: str, 
 
 def test_options_reach_the_core_and_override_the_configuration(migrate: Migrate, repo: Path) -> None:
     _write(repo, a="torch_old; assume_me\n")
-    table = '[tool.crosstrain.migrate]\nruntime = "accelerate"\nstrict = true\n'
-    (repo / "pyproject.toml").write_text(table)
+    (repo / "pyproject.toml").write_text('[tool.crosstrain.migrate]\nruntime = "accelerate"\nstrict = true\n')
     ran = migrate("a.py", "--output-format", "json")
     assert b"torch_new for accelerate" in ran.out
     assert ran.code == 1
@@ -283,27 +268,21 @@ def test_a_killed_worker_is_reported_for_its_files(
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "code", "out", "err"),
+    ("data", "options", "expected"),
     [
         # In its own bytes, given back where there is nothing to do.
-        (b"\xef\xbb\xbfx = torch_old\r\n", "", 0, b"\xef\xbb\xbfx = torch_new\r\n", ""),
-        (b"x = refuse_me\n", "--write", 1, b"x = refuse_me\n", "<stdin>\n  1:5  refused  CT901"),
-        (b"x = (\n", "", 2, b"", "does not parse"),
-        (b"x = torch_old\n", "--check", 1, b"", ""),
-        (b"x = torch_old\n", "--diff", 0, b"@@ -1,1 +1,1 @@ CT101\n-x = torch_old\n+x = torch_new\n", ""),
+        (b"\xef\xbb\xbfx = torch_old\r\n", "", (0, b"\xef\xbb\xbfx = torch_new\r\n", "")),
+        (b"x = refuse_me\n", "--write", (1, b"x = refuse_me\n", "<stdin>\n  1:5  refused  CT901")),
+        (b"x = (\n", "", (2, b"", "does not parse")),
+        (b"x = torch_old\n", "--check", (1, b"", "")),
+        (b"x = torch_old\n", "--diff", (0, b"@@ -1,1 +1,1 @@ CT101\n-x = torch_old\n+x = torch_new\n", "")),
     ],
 )
 def test_standard_input(
-    migrate: Migrate,
-    monkeypatch: pytest.MonkeyPatch,
-    data: bytes,
-    options: str,
-    code: int,
-    out: bytes,
-    err: str,
+    migrate: Migrate, monkeypatch: pytest.MonkeyPatch, data: bytes, options: str, expected: Any
 ) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    ran = migrate("-", *options.split())
+    ran, (code, out, err) = migrate("-", *options.split()), expected
     assert (ran.code, ran.out.endswith(out), bool(ran.out)) == (code, True, bool(out))
     assert err in ran.err
 

@@ -38,9 +38,8 @@ def document(kind: str = "", text: str = SCRIPT, **more: Any) -> str:
     """A facts file. kind: what the loss was seen to be."""
     made = {"net": place('build("net")', "net ="), "loader": place('build("loader")', "loader =")}
     places = [*made.values(), place("loader", "for x")]
-    found: list[dict[str, Any]] = [
-        {"at": at, "objects": [number]} for at, number in zip(places, (0, 1, 1), strict=True)
-    ]
+    numbered = zip(places, (0, 1, 1), strict=True)
+    found: list[dict[str, Any]] = [{"at": at, "objects": [number]} for at, number in numbered]
     if kind:
         found.append({"at": place("loss", "loss.backward", text), "tensor": {"is": kind, "loader": 1}})
     run = {"arguments": ["--epochs", "1"], "processes": 1, "steps": 4, "seconds": 1.0}
@@ -51,8 +50,8 @@ def document(kind: str = "", text: str = SCRIPT, **more: Any) -> str:
     ]
     facts = {"version": 1, "script": "train.py", "run": run, "objects": objects, "places": found}
     digest = hashlib.sha256(text.encode()).hexdigest()
-    facts |= {"files": {"train.py": digest}, "ran": {"train.py": [[1, 12]]}}
-    return json.dumps(facts | {"losses": ["train.py:9:<module>"]} | more)
+    facts |= {"files": {"train.py": digest}, "ran": {"train.py": [[1, 11]]}}
+    return json.dumps(facts | {"losses": ["train.py:8:<module>"]} | more)
 
 
 def converted(kind: str, text: str = SCRIPT, **options: Any) -> FileResult:
@@ -68,8 +67,7 @@ MEAN = ["10 the loss is a mean over the rows of the batch"]
 
 
 def test_what_was_seen_is_no_assumption_and_is_said() -> None:
-    unseen = migrate_text(Path("train.py"), SCRIPT, Options())
-    assert said(unseen, Severity.ASSUMED) == MEAN
+    assert said(migrate_text(Path("train.py"), SCRIPT, Options()), Severity.ASSUMED) == MEAN
     result = converted("mean")
     assert result.changed and said(result, Severity.ASSUMED) == [], result.findings
     assert said(result, Severity.OBSERVED) == MEAN

@@ -56,8 +56,7 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     page = Page()
     page.feed(migrate("--list-rules", "--output-format", "html").out.decode())
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    links = {str(attrs["href"]).removeprefix("#") for _, attrs in page.tags if "href" in attrs}
-    assert links <= set(ids)
+    assert {str(attrs["href"]).removeprefix("#") for _, attrs in page.tags if "href" in attrs} <= set(ids)
     assert len(set(ids)) == len(ids)
     assert set(rule_pages.rule_names()) <= set(ids)
 

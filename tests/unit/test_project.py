@@ -47,8 +47,7 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        data = text if isinstance(text, bytes) else dedent(text).lstrip("\n").encode()
-        path.write_bytes(data)
+        path.write_bytes(text if isinstance(text, bytes) else dedent(text).lstrip("\n").encode())
 
 
 def migrate(*paths: Path, follow: bool = True) -> Outcome:
@@ -63,21 +62,13 @@ def said(outcome: Outcome) -> list[str]:
     return [f.reason for file in outcome.files for f in file.result.findings if f.rule == "CT004"]
 
 
-@pytest.mark.parametrize(
-    ("imports", "fit"),
-    [
-        ("from loop import fit", "fit"),
-        ("from loop import fit as run_epoch", "run_epoch"),
-        ("import loop", "loop.fit"),
-        ("import loop as l", "l.fit"),
-        ("from loop import *", "fit"),
-        ("from pkg.loop import fit", "fit"),
-        ("import pkg.loop", "pkg.loop.fit"),
-        ("from pkg import loop", "loop.fit"),
-        ("from pkg import fit", "fit"),
-        ("import pkg", "pkg.fit"),
-    ],
-)
+IMPORTS = [("from loop import fit", "fit"), ("from loop import fit as run_epoch", "run_epoch")]
+IMPORTS += [("import loop", "loop.fit"), ("import loop as l", "l.fit"), ("from loop import *", "fit")]
+IMPORTS += [("from pkg.loop import fit", "fit"), ("import pkg.loop", "pkg.loop.fit")]
+IMPORTS += [("from pkg import loop", "loop.fit"), ("from pkg import fit", "fit"), ("import pkg", "pkg.fit")]
+
+
+@pytest.mark.parametrize(("imports", "fit"), IMPORTS)
 def test_every_form_of_import_leads_to_the_loop(tmp_path: Path, imports: str, fit: str) -> None:
     place = "pkg/loop.py" if "pkg" in imports else "loop.py"
     write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit=fit), place: HELPER})

@@ -62,8 +62,7 @@ def outcome(engine: ModuleType) -> Outcome:
 def test_json_says_everything_once(outcome: Outcome) -> None:
     report = json.loads(reports.render(outcome, "json"))
     assert (report["schema"], report["version"]) == ("crosstrain-migrate", 2)
-    counts = {"changed": 2, "assumptions": 1, "refused": 1, "untouched": 12, "errors": 1}
-    assert report["summary"] == counts
+    assert report["summary"] == {"changed": 2, "assumptions": 1, "refused": 1, "untouched": 12, "errors": 1}
     first, second, third = report["files"]
     outcomes = [file["outcome"] for file in report["files"]]
     assert outcomes == ["converted with assumptions", "refused", "unchanged"]
@@ -124,8 +123,7 @@ def test_a_fingerprint_stays_when_lines_move(outcome: Outcome) -> None:
 
 
 def test_github_commands_are_one_line_each_grouped_and_escaped(outcome: Outcome) -> None:
-    lines = reports.render(outcome, "github").decode().splitlines()
-    assert lines == [
+    assert reports.render(outcome, "github").decode().splitlines() == [
         "::error file=bad`.py,line=3,col=9,title=migrate::does not parse: '('. Correct it.",
         '::group::a"><script>1</script>&.py',
         '::error file=a"><script>1</script>&.py,line=3,col=5,title=CT901::'
@@ -165,8 +163,7 @@ def test_markdown_cannot_be_broken_out_of(outcome: Outcome) -> None:
     assert "``bad`.py`` line 3: does not parse: '('. Correct it." in text
     assert "| CT602 **assumed** | rows of `x` | Rows are counted. |" in text
     assert "CT901 **refused** | `a\\|b` decides, on &#64;local: 100% values | Reduce it. |" in text
-    outside = re.sub(r"^```+diff\n.*?^```+$|`[^`\n]+`", "", text, flags=re.M | re.S)
-    assert "<script" not in outside
+    assert "<script" not in re.sub(r"^```+diff\n.*?^```+$|`[^`\n]+`", "", text, flags=re.M | re.S)
     assert "-value_7 = 7  # torch\n+other_7 = 7  # torch\n" in text
 
 
@@ -256,8 +253,7 @@ def _printed(outcome: Outcome, width: int) -> str:
 def test_terminal_shows_rules_beside_hunks_and_both_sides_where_it_is_wide(outcome: Outcome) -> None:
     lines = [line.rstrip() for line in _printed(outcome, 100).splitlines()]
     assert any(line.startswith("src/train.py ─") for line in lines)
-    place = lines.index("   8      - value_7 = 7  # torch")
-    assert lines[place + 1] == "        8 + other_7 = 7  # torch"
+    assert lines[lines.index("   8      - value_7 = 7  # torch") + 1] == "        8 + other_7 = 7  # torch"
     assert "CT101 because" in lines
     (line,) = [line for line in _printed(outcome, 160).splitlines() if "other_7" in line]
     assert re.fullmatch(r" +8 - value_7 = 7  # torch +8 \+ other_7 = 7  # torch *", line)

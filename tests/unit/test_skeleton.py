@@ -118,23 +118,15 @@ def test_a_statement_that_is_lost_or_moved_is_not_put_back_by_force() -> None:
     assert shape.restored("\n".join("  " + line for line in shape.text.split("\n"))) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x = 1\n    # deep\n    # deep\n",
-        "x = 1\n    # deep\n\n  # less\n# not at all\n    # deep",
-        "if x: y = 1\n    # deep\n    # deep\n",
-        "x = 1 \\\n\n\t# deep\n\t# deep\n",
-        "if x:\n    y = 1\n    # of the block\n  # of no block\n  # of no block\n",
-        "if x:\n    y = 1\nelif z: y = 2\n  # of no block\n  # of no block\n",
-        'x = """\n  # text\n  # text """\n',
-        "x = 1\n\n    \n   ",
-        "def f():\n    return 1\n   \n\n    \n\n   \n",
-        "x = 1   \n",
-        "x = 1\n\n\n",
-        "x = 1",
-    ],
-)
+ENDINGS = ["x = 1\n    # deep\n    # deep\n", "x = 1\n    # deep\n\n  # less\n# not at all\n    # deep"]
+ENDINGS += ["if x: y = 1\n    # deep\n    # deep\n", "x = 1 \\\n\n\t# deep\n\t# deep\n"]
+ENDINGS += ["if x:\n    y = 1\n    # of the block\n  # of no block\n  # of no block\n"]
+ENDINGS += ["if x:\n    y = 1\nelif z: y = 2\n  # of no block\n  # of no block\n"]
+ENDINGS += ['x = """\n  # text\n  # text """\n', "x = 1\n\n    \n   "]
+ENDINGS += ["def f():\n    return 1\n   \n\n    \n\n   \n", "x = 1   \n", "x = 1\n\n\n", "x = 1"]
+
+
+@pytest.mark.parametrize("text", ENDINGS)
 def test_comments_and_blank_lines_below_the_last_statement_stay(text: str) -> None:
     last = ast.parse(text).body[-1]
     assert rewrite(text, [e.InsertBefore(last, "CT303", code="first = 0")]) == "first = 0\n" + text

@@ -4,31 +4,22 @@ import pytest
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.syntax.suppress import suppressions
 
+LINES = [("x = 1  # migrate: skip\ny = 2\n", 1, False), ("x = 1  # migrate: skip\ny = 2\n", 2, True)]
+LINES += [("# migrate: skip\nx = 1\ny = 2\n", 2, False), ("# migrate: skip\nx = 1\ny = 2\n", 3, True)]
+LINES += [("x = f(\n    1,\n)  # migrate: skip\n", 1, False)]
+LINES += [("x = f(\n    1,  # migrate: skip\n)\n", 3, False)]
+LINES += [("for x in y:  # migrate: skip\n    z = x\n", 2, True), ("x = 1  # migrate: skip CT2\n", 1, True)]
+LINES += [("x = 1  # migrate: skip CT2,CT101\n", 1, False)]
+LINES += [("x = 1  # migrate: skip CT1 -- by hand\n", 1, False)]
+LINES += [("x = 1  # noqa  # migrate: skip\n", 1, False), ("s = '# migrate: skip'\n", 1, True)]
+LINES += [("# migrate: off\nx = 1\n# migrate: on\ny = 2\n", 2, False)]
+LINES += [("# migrate: off\nx = 1\n# migrate: on\ny = 2\n", 4, True)]
+LINES += [("# migrate: off CT4\nx = 1\n", 2, True), ("# migrate: off\nx = 1\ny = 2\n", 3, False)]
+LINES += [("x = 1\n# migrate: skip-file\n", 1, False), ("x = 1\n# migrate: skip-file CT4\n", 1, True)]
+LINES += [("x = 1  # Migrate: SKIP ct1\n", 1, False)]
 
-@pytest.mark.parametrize(
-    ("text", "line", "allowed"),
-    [
-        ("x = 1  # migrate: skip\ny = 2\n", 1, False),
-        ("x = 1  # migrate: skip\ny = 2\n", 2, True),
-        ("# migrate: skip\nx = 1\ny = 2\n", 2, False),
-        ("# migrate: skip\nx = 1\ny = 2\n", 3, True),
-        ("x = f(\n    1,\n)  # migrate: skip\n", 1, False),
-        ("x = f(\n    1,  # migrate: skip\n)\n", 3, False),
-        ("for x in y:  # migrate: skip\n    z = x\n", 2, True),
-        ("x = 1  # migrate: skip CT2\n", 1, True),
-        ("x = 1  # migrate: skip CT2,CT101\n", 1, False),
-        ("x = 1  # migrate: skip CT1 -- by hand\n", 1, False),
-        ("x = 1  # noqa  # migrate: skip\n", 1, False),
-        ("s = '# migrate: skip'\n", 1, True),
-        ("# migrate: off\nx = 1\n# migrate: on\ny = 2\n", 2, False),
-        ("# migrate: off\nx = 1\n# migrate: on\ny = 2\n", 4, True),
-        ("# migrate: off CT4\nx = 1\n", 2, True),
-        ("# migrate: off\nx = 1\ny = 2\n", 3, False),
-        ("x = 1\n# migrate: skip-file\n", 1, False),
-        ("x = 1\n# migrate: skip-file CT4\n", 1, True),
-        ("x = 1  # Migrate: SKIP ct1\n", 1, False),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "line", "allowed"), LINES)
 def test_allows(text: str, line: int, allowed: bool) -> None:
     assert suppressions(text).allows(line, "CT101") is allowed
 

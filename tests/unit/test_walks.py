@@ -18,8 +18,7 @@ def test_walks_are_those_of_ast(text: str) -> None:
     expected = [node for node in ast.walk(tree) if not isinstance(node, OPERATORS)]
     assert walk(tree) == expected
     for node in expected:
-        inside = [one for one in ast.iter_child_nodes(node) if not isinstance(one, OPERATORS)]
-        assert children(node) == inside
+        assert children(node) == [one for one in ast.iter_child_nodes(node) if not isinstance(one, OPERATORS)]
 
 
 def test_the_files_of_a_program_are_walked() -> None:

@@ -41,24 +41,16 @@ def test_each_file_is_parsed_read_and_looked_up_once(tmp_path: Path, monkeypatch
     assert calls["_imports"].total() <= len(listed) + MOST_FILES + 2
 
 
-@pytest.mark.parametrize(
-    ("text", "trains"),
-    [
-        ("import torch\nloss.backward()", True),
-        ("import torch\nloss\\\n  . \n backward (", True),
-        ("import torch\nbackward()", False),
-        ("import torch\nloss.backwards()", False),
-        ("import torch\ngo = loss.backward\ngo()", True),
-        ("from torch import autograd\nautograd.grad(loss)", True),
-        ("import torch\nmy_autograd, autograd.grad", True),
-        ("import torch\nautograd # grad", False),
-        ("import torch\nautograd.gradient", False),
-        ("loss.backward()", False),
-        ("import fastai", True),
-        ("x = 1\n\tfrom ray import train", True),
-        ("# import ray", False),
-    ],
-)
+TEXTS = [("import torch\nloss.backward()", True), ("import torch\nloss\\\n  . \n backward (", True)]
+TEXTS += [("import torch\nbackward()", False), ("import torch\nloss.backwards()", False)]
+TEXTS += [("import torch\ngo = loss.backward\ngo()", True)]
+TEXTS += [("from torch import autograd\nautograd.grad(loss)", True)]
+TEXTS += [("import torch\nmy_autograd, autograd.grad", True), ("import torch\nautograd # grad", False)]
+TEXTS += [("import torch\nautograd.gradient", False), ("loss.backward()", False), ("import fastai", True)]
+TEXTS += [("x = 1\n\tfrom ray import train", True), ("# import ray", False)]
+
+
+@pytest.mark.parametrize(("text", "trains"), TEXTS)
 def test_the_cheap_test_says_what_may_train(text: str, trains: bool) -> None:
     assert may_train.may_train(text.encode()) is trains
 
@@ -90,7 +82,6 @@ def test_progress_counts_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.Mo
     progress = Progress(stream)
     assert list(progress.over("abc", "{} of 3 read")) == ["a", "b", "c"]
     progress.clear()
-    shown = stream.getvalue().split("\r\x1b[K")
-    assert shown == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
+    assert stream.getvalue().split("\r\x1b[K") == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
     Progress(file).say("no terminal")
     assert quick.getvalue() == file.getvalue() == ""

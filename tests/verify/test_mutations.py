@@ -34,8 +34,14 @@ class Slip:
 MERGE = r"test_loss, correct = accelerator\.merge\(test_loader, test_loss, correct\)"
 PREPARE = r"model, optimizer, train_loader = accelerator\.prepare\(model, optimizer, train_loader\)"
 BACKWARD = r"accelerator\.backward\(loss\)"
+HALF = "accelerator.backward(loss / accelerator.num_processes)"
 UNSCALE = r"scaler\.unscale_\(optimizer\)"
-REDUCED = r'Accelerator().reduce(self.mse(\1), "mean")'
+UNSCALED = {UNSCALE: "pass", r"[\w.]*clip_grad_norm_\(.*\)": "pass", r"scaler\.update\(\)": "pass"}
+MSE, SCHEDULE = r"self\.mse\((.*)\),\n", r"scheduler\.step\(\)"
+REDUCED = r'(Accelerator().reduce(self.mse(\1), "mean") if torch.is_grad_enabled() else self.mse(\1)),\n'
+OWN = "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"
+THREE = ("--epochs", "3", "--bs", "380")
+CLIPPED = ("--epochs", "1", "--batch-size", "400", "--clip", "0.001")
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 FAST = [
@@ -43,88 +49,48 @@ FAST = [
     # The rows that complete the last batch are counted.
     Slip("evaluation-not-gathered", LAUNCH, {r"accelerator\.prepare_evaluation\(": "accelerator.prepare("}),
     Slip("loader-not-prepared", TWO, {PREPARE: "model, optimizer = accelerator.prepare(model, optimizer)"}),
-    Slip(
-        "scheduler-per-process",
-        TWO,
-        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
-    ),
+    Slip("scheduler-per-process", TWO, {SCHEDULE: "scheduler.step(), scheduler.step()"}),
     Slip("sum-averaged", TWO, {r'loss_reduction="sum"': ""}, "sum_loss"),
-    Slip(
-        "not-trained",
-        LAUNCH,
-        {r"self\.mse\((.*)\),\n": rf"({REDUCED} if torch.is_grad_enabled() else self.mse(\1)),\n"},
-        "multi_loss",
-    ),
+    Slip("not-trained", LAUNCH, {MSE: REDUCED}, "multi_loss"),
     Slip(
         "divided-twice",
         ONE,
-        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
+        {r"Accelerator\(\)": "Accelerator(gradient_accumulation_steps=4)"},
         "accumulation",
     ),
     Slip("clipped-before-unscale", ONE, {UNSCALE: "pass"}, "amp_gradscaler"),
     Slip("unguarded-save", TWO, {r"accelerator\.save\(model": "torch.save(model"}, args=SAVING),
-    Slip(
-        "guarded-collective",
-        TWO,
-        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
-    ),
+    Slip("guarded-collective", TWO, {r"  test\(model": "  if accelerator.is_main_process: test(model"}),
     Slip("learning-rate-scaled", TWO, {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"}, "regression_mse"),
-    Slip(
-        "other-batches",
-        ONE,
-        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
-    ),
+    Slip("other-batches", ONE, {r"shuffle=True, \*": "shuffle=True, drop_last=True, *"}),
 ]
 SLOW = [
     Slip(
-        "not-unscaled",
-        ONE,
-        {
-            UNSCALE: "pass",
-            r"[\w.]*clip_grad_norm_\(.*\)": "pass",
-            r"scaler\.step\(optimizer\)": "optimizer.step()",
-            r"scaler\.update\(\)": "pass",
-        },
-        "amp_gradscaler",
+        "not-unscaled", ONE, UNSCALED | {r"scaler\.step\(optimizer\)": "optimizer.step()"}, "amp_gradscaler"
     ),
-    Slip("scheduler-not-stepped", ONE, {r"scheduler\.step\(\)": "pass"}),
+    Slip("scheduler-not-stepped", ONE, {SCHEDULE: "pass"}),
     Slip("scheduler-late", LAUNCH, {r"train_loader, scheduler( =|\n)": r"train_loader\1"}, "main_argparse"),
-    Slip(
-        "local-decision",
-        TWO,
-        {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
-        "schedulers",
-        ("--epochs", "3", "--bs", "380"),
-    ),
+    Slip("local-decision", TWO, {r"plateau\.step\(val_loss\)": OWN}, "schedulers", THREE),
     Slip("accumulation", ONE, {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, "accumulation"),
     Slip(
         "gradient",
         ONE,
-        {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
+        {r"accelerator\.clip_grad_value_\(.*, args\.clip\)": "pass"},
         "main_argparse",
-        ("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
+        CLIPPED,
     ),
     Slip("other-start", ONE, {r"manual_seed\(config\[.seed.\]\)": "manual_seed(9)"}, "dropout_batchnorm"),
     Slip("printed-local", TWO, {r'accelerator\.reduce\(loss, "mean"\)\.item\(\)': "loss.item()"}),
     Slip("plain-backward", TWO, {BACKWARD: "loss.backward()"}, "sum_loss"),
-    Slip(
-        "global-batch",
-        TWO,
-        {r"cpu=args\.no_cuda": "cpu=args.no_cuda, split_batches=False, even_batches=True"},
-    ),
+    Slip("global-batch", TWO, {r"cpu=args": "split_batches=False, even_batches=True, cpu=args"}),
     Slip(
         "other-length",
         TWO,
-        {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
+        {r"\(MAX_EPOCHS\)": "(MAX_EPOCHS // accelerator.num_processes)"},
         "regression_mse",
     ),
     Slip("model-not-prepared", TWO, {PREPARE: "train_loader = accelerator.prepare(train_loader)"}),
-    Slip(
-        "scaled-twice",
-        TWO,
-        {BACKWARD: "accelerator.backward(loss / accelerator.num_processes)"},
-        "regression_mse",
-    ),
+    Slip("scaled-twice", TWO, {BACKWARD: HALF}, "regression_mse"),
 ]
 MUTATIONS = [pytest.param(one, id=f"{one.rule}-{one.run}") for one in FAST]
 MUTATIONS += [pytest.param(one, id=f"{one.rule}-{one.run}", marks=pytest.mark.slow) for one in SLOW]

@@ -49,14 +49,13 @@ for epoch in range(2):
 """
 PLAIN = LOOP.format(backward="loss.backward()", loss="loss.item()")
 BEFORE = STAGES.format(imports="", first=f"%%time\n{PLAIN}", second=PLAIN)
-INSIDE = LOOP.format(
-    backward="accelerator.backward(loss)", loss="accelerator.reduce(loss, reduction='mean').item()"
-)
+REDUCED = "accelerator.reduce(loss, reduction='mean')"
+INSIDE = LOOP.format(backward="accelerator.backward(loss)", loss=f"{REDUCED}.item()")
 
 
 def launch(*, state: bool = True, loss: str = "") -> str:
     """A training that gives back its list, and its model's and its optimizer's state."""
-    body = INSIDE.replace("accelerator.reduce(loss, reduction='mean')", loss) if loss else INSIDE
+    body = INSIDE.replace(REDUCED, loss) if loss else INSIDE
     inner = "".join(f"    {line}\n" for line in body.splitlines())
     back = "model_state, optimizer_state, losses = " if state else "*_, losses = "
     load = "model.load_state_dict(model_state)\noptimizer.load_state_dict(optimizer_state)\n" if state else ""
@@ -91,9 +90,8 @@ def verified(tmp_path: Path, migrated: str, **options: object) -> Report:
 def test_two_launches_and_what_comes_back_from_them(tmp_path: Path) -> None:
     """The second training goes on with the weights, the optimizer and the random numbers of the first."""
     report = verified(tmp_path, after(launch(), launch()))
-    assert [(run.verdict.value, run.steps) for run in report.runs] == [("identical", 24), ("equal", 24)], (
-        report.runs
-    )
+    found = [(run.verdict.value, run.steps) for run in report.runs]
+    assert found == [("identical", 24), ("equal", 24)], report.runs
     assert "num_processes=2" in report.runs[1].launch
     assert {check.kind for check in report.checks} >= {"loader", "mean"}
     assert all(":cell " in check.file for check in report.checks)
@@ -106,12 +104,9 @@ def test_a_state_that_does_not_come_back_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_fails_is_told_with_its_cell(tmp_path: Path) -> None:
-    broken = launch().replace(
-        "    accelerator = Accelerator()\n",
-        "    accelerator = Accelerator()\n    1 / accelerator.process_index\n",
-    )
-    report = verified(tmp_path, after(broken, launch()), processes=[2])
-    (run,) = report.runs
+    made = "    accelerator = Accelerator()\n"
+    broken = launch().replace(made, f"{made}    1 / accelerator.process_index\n")
+    (run,) = verified(tmp_path, after(broken, launch()), processes=[2]).runs
     assert run.verdict.value == "failed"
     assert "ZeroDivisionError" in run.error
     assert 'after.ipynb:cell 3", line 3, in training' in run.error
@@ -132,19 +127,13 @@ def test_a_migrated_notebook_is_proven(tmp_path: Path, skip: str, verdicts: list
     assert ("trains in its own process" in " ".join(proof["notes"])) is bool(skip)
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("%matplotlib inline\nx = 1", "pass\nx = 1"),
-        ("if x:\n    !ls \\\n  -l\n    y = 2", "if x:\n    pass\n\n    y = 2"),
-        ("files = !ls", "files = []"),
-        ("%time x = train(3)", "x = train(3)"),
-        ("%%time\nx = 1", "\nx = 1"),
-        ("len?", "pass"),
-        ("x = 5 %3", "x = 5 %3"),
-        ("s = '''\n%time\n'''", "s = '''\n%time\n'''"),
-    ],
-)
+LINES = [("%matplotlib inline\nx = 1", "pass\nx = 1")]
+LINES += [("if x:\n    !ls \\\n  -l\n    y = 2", "if x:\n    pass\n\n    y = 2")]
+LINES += [("files = !ls", "files = []"), ("%time x = train(3)", "x = train(3)"), ("%%time\nx = 1", "\nx = 1")]
+LINES += [("len?", "pass"), ("x = 5 %3", "x = 5 %3"), ("s = '''\n%time\n'''", "s = '''\n%time\n'''")]
+
+
+@pytest.mark.parametrize(("source", "expected"), LINES)
 def test_lines_of_ipython_are_left_out_and_others_stay_where_they_are(source: str, expected: str) -> None:
     assert plain(source) == expected
 

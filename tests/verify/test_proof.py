@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from crosstrain_migrate.choices import Mode
@@ -21,7 +20,7 @@ ARGUMENTS = ("--epochs", "2", "--batch-size", "400", "--test-batch-size", "32", 
 
 
 def migrate(
-    place: Path, *options: str, env: Mapping[str, str] | None = None
+    place: Path, *options: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "crosstrain_migrate.cli", *options]
     environ = {**os.environ, **(env or {})}
@@ -46,10 +45,8 @@ def test_a_migration_is_proven_reported_and_only_then_written(tmp_path: Path) ->
     assert proof["ok"] is True
     assert [one["verdict"] for one in proof["runs"]] == ["identical", "equal", "agree"]
     assert [one["steps"] for one in proof["runs"]] == [8, 8, 4]
-    assert (
-        proof["runs"][1]["launch"]
-        == "crosstrain launch --num-processes 2 --split-batches --common-draws train.py"
-    )
+    launch = "crosstrain launch --num-processes 2 --split-batches --common-draws train.py"
+    assert proof["runs"][1]["launch"] == launch
     _page_shows(proof, script)
 
     quick = ("--verify-steps", "2", "--verify-processes", "1", "--write")

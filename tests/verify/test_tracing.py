@@ -75,8 +75,7 @@ def _steps_first(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torc
 def test_the_rows_of_a_batch_may_be_its_second_dimension(watch: LoaderWatch) -> None:
     """Sequences come as (steps, rows): a batch has as many rows as samples were read for it."""
     data = TensorDataset(torch.arange(60.0).view(10, 6), torch.arange(10))
-    loader = DataLoader(data, batch_size=4, collate_fn=_steps_first)
-    assert [watch.rows for _ in loader] == [4, 4, 2]
+    assert [watch.rows for _ in DataLoader(data, batch_size=4, collate_fn=_steps_first)] == [4, 4, 2]
     found = [batch.digest for batch in watch.batches]
     assert [watch.rows for _ in DataLoader(data, batch_size=4)] == [4, 4, 2]
     assert [batch.digest for batch in watch.batches[3:]] == found

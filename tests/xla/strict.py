@@ -11,10 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter
 
 # What CUDA lets meet tensors of the CPU: copies, what asks another tensor for its shape or type only, and lengths.
-APART = frozenset(
-    {"copy_", "set_", "__set__", "to", "type_as", "view_as", "expand_as", "reshape_as", "module_load"}
-)
-APART |= {"ctc_loss", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+APART = frozenset({"copy_", "set_", "__set__", "to", "type_as", "view_as", "expand_as", "reshape_as"})
+APART |= {"module_load", "ctc_loss", "lstm", "gru", "rnn_tanh", "rnn_relu"}
 INDEXED = frozenset({"__getitem__", "__setitem__"})  # an index may be on the CPU, and a value is copied
 SAID = "Expected all tensors to be on the same device"  # what CUDA's messages say, too
 

@@ -69,7 +69,6 @@ def compiled(accelerator: Accelerator) -> int:
 
 @on_four_devices
 def test_what_the_compiler_decides_is_refused_by_name() -> None:
-    with pytest.raises(
-        NotImplementedError, match="cpu_offload where XLA shards the model is not part of crosstrain"
-    ):
+    said = "cpu_offload where XLA shards the model is not part of crosstrain"
+    with pytest.raises(NotImplementedError, match=said):
         Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_offload=True))

@@ -44,6 +44,5 @@ def test_trains_as_on_the_cpu(name: str, tmp_path: Path) -> None:
         for a, b in zip(NUMBER.findall(wanted), NUMBER.findall(found), strict=True):
             # The last printed digit may round the other way.
             unit = 10.0 ** -len(a.partition(".")[2]) if "." in a and "e" not in a else 0.0
-            assert math.isclose(float(a), float(b), rel_tol=1e-3, abs_tol=1.5 * unit), (
-                f"{wanted!r} is now {found!r}"
-            )
+            near = math.isclose(float(a), float(b), rel_tol=1e-3, abs_tol=1.5 * unit)
+            assert near, f"{wanted!r} is now {found!r}"

@@ -30,8 +30,7 @@ def test_accumulation_clipping_and_schedule_are_plain_torchs_and_compile_nothing
     counts = []
     for x, y in batches:
         with accelerator.accumulate(module):
-            loss = F.cross_entropy(module(x), y)
-            accelerator.backward(loss)
+            accelerator.backward(F.cross_entropy(module(x), y))
             accelerator.clip_grad_norm_(module.parameters(), 0.5)
             optim.step()
             schedule.step()
@@ -101,9 +100,8 @@ def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> N
     rows = iter(range(108))
     batches = [[next(rows) for _ in range(size)] for size in (8, 12, 16, 20, 24, 28)]
     sampler = [batch[i::4] for batch in batches for i in range(4)]
-    uneven = accelerator.prepare(
-        torch.utils.data.DataLoader(loader("mlp", 108, 1).dataset, batch_sampler=sampler)
-    )
+    data = loader("mlp", 108, 1).dataset
+    uneven = accelerator.prepare(torch.utils.data.DataLoader(data, batch_sampler=sampler))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for x, y in uneven:

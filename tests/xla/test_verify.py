@@ -49,8 +49,7 @@ def test_a_steady_training_is_equal_and_compiles_no_more(tmp_path: Path) -> None
 
 def test_what_compiles_in_every_step_is_named_and_a_mistake_is_found(tmp_path: Path) -> None:
     change = "x * x[:, step:].sum(1, keepdim=True).tanh()"
-    report = run(tmp_path, change, backward="accelerator.backward(2 * loss)")
-    xla = report.runs[1]
+    xla = run(tmp_path, change, backward="accelerator.backward(2 * loss)").runs[1]
     assert xla.verdict.value == "different" and xla.cause is not None and xla.cause.rule == "loss-scaled"
     assert all(xla.compiled)
     told = [note for note in xla.notes if "was compiled again" in note]

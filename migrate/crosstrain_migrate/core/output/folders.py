@@ -59,10 +59,9 @@ class Folders:
         """`if not exists(path): makedirs(path)`, and nothing else: several processes may find that it is not there."""
         for call in filter(partial(is_statement_call, self.script), self.script.calls):
             test = self.script.parent(self.script.statement(call))
-            is_bare = isinstance(test, ast.If) and len([*test.body, *test.orelse]) == 1
-            is_made = (
-                is_bare and writers.asks_for_files(test.test) and writers.makes_folder(self.script, call)
-            )
+            if not isinstance(test, ast.If) or len([*test.body, *test.orelse]) > 1:
+                continue
+            is_made = writers.asks_for_files(test.test) and writers.makes_folder(self.script, call)
             if is_made and self.audience.is_all(call) and not self._is_caught(call) and not but(call):
                 self._may_exist(call)
 

@@ -272,9 +272,9 @@ class Devices:
             return ""
         if given:
             return ".type" if self._is_tensors(frame, given[0]) else ""
-        is_made = cls is None or getattr(frame, "name", "") == "__init__"
-        is_network = not is_made and any(one.name == "forward" for one in self.script.methods(cls))
-        return ".type" if is_network else ""
+        if cls is None or getattr(frame, "name", "") == "__init__":
+            return ""
+        return ".type" if any(one.name == "forward" for one in self.script.methods(cls)) else ""
 
     def _is_tensors(self, frame: Frame, number: ast.expr, depth: int = 4) -> bool:
         """Whether a GPU's number may be that of a tensor: `x.cuda(y.get_device())`, also by variables and parameters."""

@@ -341,8 +341,8 @@ class Differing:
         if not level or QUIET_ROOTS.search(written(call.func)) or is_method(call, "backward", "step"):
             return
         if name := option_of(call):  # `parser.add_argument("--save", default=str(time.time()))`
-            for key in self.variables.options:
-                self._raise_entry(key, (key[0], f"{key[1]}.{name}"), level)
+            for held in self.variables.options:
+                self._raise_entry(held, (held[0], f"{held[1]}.{name}"), level)
             return
         of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
         if self.variables.roots(of) & self.variables.options and isinstance(of, ast.Name):

@@ -98,7 +98,7 @@ class Reached:
         `mode == "train"`, is looked up nowhere."""
         if isinstance(self.script.parent(node), ast.Compare) and not self._asks_objects_by_name:
             return
-        text = node.value
+        text = str(node.value)
         yield from self.script.defined.get(text, ())
         for word in re.findall(r"\w+", text) if "|" in text else ():
             found = self.script.defined.get(word, ())

@@ -238,6 +238,7 @@ class Trainer({base}):
         ("Base", "class Base: pass\nTrainer().test()", False),
         ("threading.Thread", "Trainer().test()", True),  # the library may call anything
         ("object", "getattr(Trainer(), sys.argv[1])()", True),
+        ("torch.nn.Module", "fire.Fire(Trainer)", True),
         ("object", "t = Trainer()\neval('t.' + sys.argv[1])()", True),
         ("object", "print(getattr(Trainer(), sys.argv[1]))", False),
     ],

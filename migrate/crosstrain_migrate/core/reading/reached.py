@@ -96,7 +96,8 @@ class Reached:
     def _named_in(self, node: ast.Constant) -> Iterator[Function | ast.ClassDef]:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
         `mode == "train"`, is looked up nowhere."""
-        if isinstance(self.script.parent(node), ast.Compare) and not self._asks_objects_by_name:
+        is_compared = isinstance(self.script.parent(node), ast.Compare)
+        if is_compared and not self._asks_objects_by_name and not self._looks_up_by_name:
             return
         text = str(node.value)
         yield from self.script.defined.get(text, ())
@@ -159,6 +160,7 @@ class Reached:
         name: `getattr(self, args.mode)()`."""
         is_derived = any(self.script.dotted(base) != "torch.nn.Module" for base in cls.bases)
         is_open = is_derived and (self._asks_objects_by_name or self._is_of_library(cls, 0))
+        is_open = is_open or self._offers_methods
         return [
             one
             for one in self.script.methods(cls)
@@ -176,6 +178,12 @@ class Reached:
             if not own or depth > 4 or any(self._is_of_library(one, depth + 1) for one in own):
                 return True
         return False
+
+    @cached_property
+    def _offers_methods(self) -> bool:
+        """Whether a library offers the methods of what it is given on the command line: `fire.Fire(Trainer)`."""
+        calls = (n for n in self.script.table.parents if isinstance(n, ast.Call))
+        return any(last_name(call.func) in ("Fire", "CLI") and call.args for call in calls)
 
     @cached_property
     def _asks_objects_by_name(self) -> bool:

@@ -148,6 +148,12 @@ def test_what_is_alike_stays(body: str) -> None:
     assert ".reduce(" not in after(body)
 
 
+def test_lengths_that_each_process_draws_end_a_pass_together() -> None:
+    drawn = "import random\n<model>\nat = 0\nwhile at < 80:\n    more = random.randint(3, 9)\n"
+    text = converted(f"<torch>\n{drawn}    <step model(rows[at : at + more]).mean()>\n    at += more\n")
+    assert 'while accelerator.reduce(at, "mean") < 80:' in text
+
+
 EVALUATE = """
 def accuracy(net, loader):
     net.eval()

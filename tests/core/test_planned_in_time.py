@@ -72,7 +72,7 @@ torch.save([], "start.pt")
 
 def test_a_loop_that_goes_on_from_its_own_variable() -> None:
     """`range(epoch, 3)` is asked for the epoch above the loop, not for its turns again."""
-    text = converted(
+    text = (
         "<torch>\n<model>\nepoch = len(rows)\nfor epoch in range(epoch, 3):\n    <loop>\n    print(epoch)\n"
     )
-    assert "for epoch in range(epoch, 3):" in text
+    assert "for epoch in range(epoch, 3):" in converted(text)

@@ -90,6 +90,7 @@ ENGINE = "from loop import fit\n\ndef train_all(m, l, o, device):\n    fit(m, l,
 PACKAGE = {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/lib/__init__.py": "", "pkg/lib/loop.py": HELPER}
 ADDED = 'import sys; sys.path.append("../common"); from engine import train_all'
 DEEP = {"train/first/train.py": TRAIN, "loop.py": HELPER}
+FAR = {"setup.py": "", "lib/loop.py": HELPER, "lib/a/b/c/d/e/f/train.py": script("from lib.loop import *")}
 EXAMPLE = {"pyproject.toml": "", "examples/requirements.txt": "", "examples/train.py": TRAIN}
 EXAMPLE["loop.py"] = HELPER
 ABSOLUTE = script("from pkg.lib.loop import fit")
@@ -133,11 +134,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     # An archive of a repository has no `.git`; what no sign tells apart is not looked into.
     "a license at the top": (DEEP | {"LICENSE": ""}, "train/first/train.py", True),
     "installed from the top": (DEEP | {"setup.py": ""}, "train/first/train.py", True),
-    "installed from far above": (
-        {"setup.py": "", "lib/loop.py": HELPER, "lib/a/b/c/d/e/f/train.py": script("from lib.loop import *")},
-        "lib/a/b/c/d/e/f/train.py",
-        True,
-    ),
+    "installed from far above": (FAR, "lib/a/b/c/d/e/f/train.py", True),
     "data at the top": (DEEP | {"data.csv": ""}, "train/first/train.py", False),
     # `pip install -e .` makes the package known to the examples; a repository in the project is one of its own.
     "examples with requirements": (EXAMPLE, "examples/train.py", True),

@@ -49,6 +49,9 @@ class Differing:
         self.roles = roles
         self.loops: set[ast.AST] = {one.loop for one in roles.data if one.loop is not None}
         self.loops |= {one.loop for one in evaluations.dealt} | {one.loop for one in evaluations.whole}
+        # Where no loop goes over data, each process draws for itself from the first step on.
+        steps = [script.loops_around(one.call)[:1] for one in roles.optimizers if not self.loops]
+        self._drawing = self.loops | {loop for loops in steps for loop in loops}
         self._trained = evaluations.trained
         self._levels: dict[Key, int] = {}
         self._until: dict[Key, Loop] = {}
@@ -187,7 +190,8 @@ class Differing:
         is_asked = self.calls_trained(call) and not self._is_repeated(call)
         if is_asked or name == "next" or CLOCK.search(f"{written(call.func)}()"):
             return OWN
-        if RANDOM.match(self.script.dotted(call.func)) and self.is_in_pass(call):
+        is_drawn = RANDOM.match(self.script.dotted(call.func))
+        if is_drawn and any(loop in self._drawing for loop in self.script.loops_around(call)):
             return OWN
         functions = self.script.functions(self.script.last(call.func))
         results = [max(self._results.get(one, [ALIKE])) for one in functions]

@@ -77,6 +77,8 @@ for epoch in range(9): |     value = train() |     wait += value > best |     if
 value = train() | if len(data) > 9: |     is_best = value < best | else: |     is_best = value > best |\
  def save(state, is_best): |     if is_best: |         torch.save(state, 'a.pt') | save(model, is_best)
 value = train() | is_best = -value > best | if is_best: |     <save>
+def keep(is_best): |     if is_best: |         <save> | class Fitter(nn.Module): |     def forward(self, x): |\
+         return x |     def fit(self): |         value = train() |         keep(value < best) | Fitter().fit()
 value = None | for n in range(3): |     value = train() | <better> |     <save>
 def fit(): |     for epoch in range(9): |         value = train() |         <better> |             return\
  |  | fit()
@@ -148,9 +150,12 @@ def test_what_is_alike_stays(body: str) -> None:
     assert ".reduce(" not in after(body)
 
 
-def test_lengths_that_each_process_draws_end_a_pass_together() -> None:
+@pytest.mark.parametrize(
+    "then", ["", "hits = 0\nfor x in DataLoader(rows, 8):\n    hits += model(x).sum().item()\nprint(hits)\n"]
+)
+def test_lengths_that_each_process_draws_end_a_pass_together(then: str) -> None:
     drawn = "import random\n<model>\nat = 0\nwhile at < 80:\n    more = random.randint(3, 9)\n"
-    text = converted(f"<torch>\n{drawn}    <step model(rows[at : at + more]).mean()>\n    at += more\n")
+    text = converted(f"<torch>\n{drawn}    <step model(rows[at : at + more]).mean()>\n    at += more\n{then}")
     assert 'while accelerator.reduce(at, "mean") < 80:' in text
 
 

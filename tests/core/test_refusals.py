@@ -142,9 +142,18 @@ def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> No
     assert is_refused or "accelerator.backward" in done.text
 
 
-@pytest.mark.parametrize(("then", "is_left"), [("pass", False), ("torch_xla.sync()", True)])
-def test_a_script_that_only_tries_to_seed_a_tpu_is_not_built_on_it(then: str, is_left: bool) -> None:
-    tried = "try:\n        import torch_xla\n        torch_xla.manual_seed(0)\n    except ImportError:\n        pass"
+@pytest.mark.parametrize(
+    ("seeds", "then", "is_left"),
+    [
+        ("torch_xla.seed(0)", "pass", False),
+        ("torch_xla.seed(0)", "torch_xla.sync()", True),
+        ("xm = torch_xla.xm", "xm.sync()", True),
+    ],
+)
+def test_a_script_that_only_tries_to_seed_a_tpu_is_not_built_on_it(
+    seeds: str, then: str, is_left: bool
+) -> None:
+    tried = f"try:\n        import torch_xla\n        {seeds}\n    except ImportError:\n        pass"
     text = script(before=f"{tried}\n    {then}")
     assert (conversion(text).text == text) is is_left
 

@@ -109,13 +109,11 @@ def _uses(script: Script, node: ast.stmt) -> list[ast.Name]:
 
 
 def _is_only_tried(script: Script, node: ast.stmt) -> bool:
-    """`try: import torch_xla; torch_xla.manual_seed(0)`, and nothing outside of the `try` uses it."""
-    tried = next((one for one in script.around(node) if isinstance(one, ast.Try)), None)
-    return (
-        tried is not None
-        and bool(uses := _uses(script, node))
-        and all(script.table.is_inside(one, tried) for one in uses)
-    )
+    """`try: import torch_xla; torch_xla.manual_seed(0)`: all that uses it are calls beside it in the `try`, of which nothing
+    is kept."""
+    tried, uses = script.parent(node), [script.statement(one) for one in _uses(script, node)]
+    is_beside = isinstance(tried, ast.Try) and all(one in tried.body for one in uses)
+    return is_beside and bool(uses) and all(isinstance(one, ast.Expr) for one in uses)
 
 
 def _is_used(script: Script, node: ast.stmt) -> bool:

@@ -33,6 +33,7 @@ from .binding import is_bound_before
 from .given import given_to, what_becomes
 
 # Calls that stand alone and keep nothing that is read behind the loop.
+_ASKS_GROUP = re.compile(r"is_initialized|is_available|world_size|num_processes")
 QUIET_ROOTS = re.compile(
     r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
 )
@@ -349,11 +350,19 @@ class Pass:
 
 
 def adds_itself(script: Script, frame: Frame, loop: ast.For, text: str) -> bool:
-    """Whether the script adds `text` up over the processes behind the loop, by a call or a function of its own."""
+    """Whether the script adds `text` up over the processes behind the loop, by a call or a function of its own, and asks for
+    nothing before but for a group."""
     end = loop.end_lineno or 0
     calls = (c for c in script.calls_in(frame) if c.lineno > end and any(reads(a, text) for a in c.args))
     return any(
         last_name(call.func) == "all_reduce"
         or any("all_reduce" in ast.unparse(one) for one in script.functions(last_name(call.func)))
         for call in calls
+        if all(_ASKS_GROUP.search(ast.unparse(test)) for test in _own_tests(script, call, loop))
     )
+
+
+def _own_tests(script: Script, call: ast.Call, loop: ast.For) -> list[ast.expr]:
+    """The tests around a call that are not around the loop, too."""
+    outer = [*script.around(loop)]
+    return [one.test for one in script.around(call) if isinstance(one, ast.If) and one not in outer]

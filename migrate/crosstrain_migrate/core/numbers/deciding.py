@@ -84,16 +84,22 @@ class Decisions:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
         return is_step and self.roles.is_scheduler(frame, written(call.func).rpartition(".")[0])
 
-    def _is_of_library(self, frame: Frame, depth: int = 4) -> bool:
-        """Whether a function is of a model or a data set, which see one process's batches on purpose, or is called by these
-        alone: what augments the rows."""
+    def _is_of_library(self, frame: Frame) -> bool:
+        """Whether a function is of a model or a data set, which see one process's batches on purpose."""
+        is_own = bool(self._methods_beside(frame) & {"forward", "__getitem__"})
+        return (is_own or self._is_of_data(frame, 4)) and frame not in self.roles.frames
+
+    def _methods_beside(self, frame: Frame) -> set[str]:
         cls = next((one for one in self.script.around(frame) if isinstance(one, ast.ClassDef)), None)
-        names = {method.name for method in self.script.methods(cls)} if cls is not None else set()
-        if cls is not None or frame in self.roles.frames or not is_function_frame(frame):
-            return bool(names & {"forward", "__getitem__"}) and frame not in self.roles.frames
+        return {method.name for method in self.script.methods(cls)} if cls is not None else set()
+
+    def _is_of_data(self, frame: Frame, depth: int) -> bool:
+        """Whether data sets alone call a plain function, themselves or through others: what augments their rows."""
+        if not depth or not is_function_frame(frame) or self._methods_beside(frame):
+            return "__getitem__" in self._methods_beside(frame)
         calls = [self.script.frame(one) for one in self.script.callers(frame) if self.script.is_reached(one)]
         callers = [one for one in calls if one is not frame]
-        return depth > 0 and bool(callers) and all(self._is_of_library(one, depth - 1) for one in callers)
+        return bool(callers) and all(self._is_of_data(one, depth - 1) for one in callers)
 
     def _matters(self, frame: Frame, node: ast.If | ast.While) -> bool:
         """Whether what follows from a test must happen on every process or on none."""

@@ -51,7 +51,7 @@ class DeviceTexts:
                 self.edits.place(node, as_text=True)
             elif any(
                 "device" in name for _, name in given_as(self.script, parent, node)
-            ):  # `move(x, "cuda:0")`
+            ):  # `move(x, "cuda")`
                 self.edits.place(node, as_text=is_asked_as_text(self.script, node))
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):

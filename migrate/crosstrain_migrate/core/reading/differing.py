@@ -48,9 +48,9 @@ class Differing:
         self.variables = Variables(script)
         self.roles = roles
         self.loops: set[ast.AST] = {one.loop for one in roles.data if one.loop is not None}
-        self.loops |= {one.loop for one in evaluations.dealt} | {one.loop for one in evaluations.whole}
-        # Where no loop goes over data, each process draws for itself from the first step on.
+        # Where no training loop goes over data, each process draws for itself from the first step on.
         steps = [script.loops_around(one.call)[:1] for one in roles.optimizers if not self.loops]
+        self.loops |= {one.loop for one in evaluations.dealt} | {one.loop for one in evaluations.whole}
         self._drawing = self.loops | {loop for loops in steps for loop in loops}
         self._trained = evaluations.trained
         self._levels: dict[Key, int] = {}

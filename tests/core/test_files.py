@@ -393,3 +393,12 @@ with open("o.txt", "w") as file:
 """
     done = conversion(text + behind + "\n")
     assert expected in done.text, done.text
+
+
+@pytest.mark.parametrize(
+    ("made", "is_own"), [("io.BytesIO()", True), ("open(path, 'wb')", True), ("path", False)]
+)
+def test_what_each_process_has_opened_for_itself_is_written_by_each(made: str, is_own: bool) -> None:
+    text = f"import io\n<torch>\n<model>\n<loop>\nkept = {made}\ntorch.save(model.state_dict(), kept)\n"
+    text += "model.load_state_dict(torch.load(kept))\n"
+    assert ("\ntorch.save(model.state_dict(), kept)\n" in conversion(text).text) is is_own

@@ -6,7 +6,8 @@ import ast
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.script import is_statement_call
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 from . import writers
 from .audience import Audience
@@ -44,11 +45,28 @@ def plan_saving(
             may_read = is_for_one and not stamps.is_temporary(path)  # then it is moved first
             reads = _read_again(plan, audience, stamps, call) if may_read else []
             files.guard_before(script.statement(call), reads, call)
-        else:
+        elif not _is_open(script, call):
             plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
             if stamps.differs(path):
                 reason = "each process makes the path of this file for itself, and reads its own again"
                 plan.note(RULE, call, reason, "make the path without a time, or once for all")
+
+
+def _is_open(script: Script, call: ast.Call) -> bool:
+    """Whether a call saves into a buffer, or a file, that each process has opened for itself: `buffer = io.BytesIO()`. If one
+    process alone wrote, the others would read nothing there, or empty its file when they come late."""
+    given = (
+        call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "f"), None)
+    )
+    if not isinstance(given, ast.Name):
+        return False
+    withs = (n for n in script.around(call) if isinstance(n, ast.With))
+    items = (item for n in withs for item in n.items if item.optional_vars is not None)
+    opened = [
+        one.context_expr for one in items if one.optional_vars and written(one.optional_vars) == given.id
+    ]
+    made = opened or script.values(script.frame(given), given.id)
+    return any(isinstance(one, ast.Call) and last_name(one.func) in ("open", "BytesIO") for one in made)
 
 
 def _read_again(plan: Plan, audience: Audience, stamps: Stamps, save: ast.Call) -> list[ast.Call]:

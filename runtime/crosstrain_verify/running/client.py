@@ -42,7 +42,7 @@ FOREIGN = (
 
 Devices = Literal["real", "absent", "present"]
 Data = Literal["real", "synthetic"]
-Alteration = Literal["", "seen", "permuted", "doubled", "halved"]
+Alteration = Literal["", "seen", "doubled"]
 
 
 class ServerError(RuntimeError):
@@ -60,8 +60,8 @@ class Conditions:
         frozen: undo every optimizer step.
         cut_short: after the last step, end the passes over these loaders and continue until the next one begins.
         leave_out: (loader, samples): how many samples to leave out at the end of a loader's data set.
-        observed: record what each expression stands for (`tracing.observation`) while batches are as they are,
-            permuted, doubled, or have copies of their first half in place of the second.
+        observed: record the numbers that expressions stand for (`tracing.observation`) while batches are as they are
+            ("seen"), or have every row twice ("doubled").
         few: end each pass of an observed run after a few batches.
         double: compute in float64 instead of float32.
         keep: loaders whose batches are kept for another run.

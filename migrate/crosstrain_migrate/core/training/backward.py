@@ -295,7 +295,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     forwards = [m for cls in classes for m in script.methods(cls) if m.name == "forward"]
     returns = [
         (function, node.value)
-        for function in forwards or script.functions(script.last(call.func))
+        for function in forwards or script.functions_of(call)
         for node in script.within(function)
         if isinstance(node, ast.Return) and node.value is not None
     ]

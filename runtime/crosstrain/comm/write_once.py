@@ -29,11 +29,8 @@ logger = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=60)  # after which a process that waits logs what it waits for
 CONNECT = timedelta(seconds=10)
 SHORTEST, LONGEST = (0.004, 1.0)  # seconds between two looks into the store; many processes look less often
-_KINDS = (
-    OSError,
-    ValueError,
-    TypeError,
-)  # errors that a script may catch, and that therefore keep their type on every process
+# Errors that a script may catch, and that therefore keep their type on every process.
+_KINDS = (OSError, ValueError, TypeError)
 _calls: Counter[str] = Counter()  # never reset, because the store with the answers may outlive a run
 
 

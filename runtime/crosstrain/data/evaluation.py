@@ -93,9 +93,8 @@ class EvaluationLoaders:
     def _state(self, loader: Any) -> str:
         if not isinstance(loader, DataLoader):
             return NO_LOADER
-        if (
-            self._plan().dispatch_batches
-        ):  # as for a data set that gives the next row, whatever index it is asked for
+        # As for a data set that gives the next row, whatever index it is asked for.
+        if self._plan().dispatch_batches:
             return WHOLE
         return DIVISIBLE if why_whole(loader, self.comm, self._sharded()) is None else WHOLE
 

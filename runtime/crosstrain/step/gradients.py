@@ -52,9 +52,8 @@ class GradientSync:
     includes them all. ``watched``: what it averages.
     """
 
-    position: StepPosition | None = (
-        None  # compared over the ranks in every averaging, where the flags are on the host
-    )
+    # Compared over the ranks in every averaging, where the flags are on the host.
+    position: StepPosition | None = None
 
     def __init__(
         self,
@@ -133,9 +132,8 @@ class GradientSync:
             keep_gradients=self._keep_in_buckets,
         )
         self._next = 0
-        self._reading: bool | None = (
-            None  # whether all ranks read the flags every time; decided by the first flags
-        )
+        # Whether all ranks read the flags every time; decided by the first flags.
+        self._reading: bool | None = None
         self._by_host = False  # whether the hosts exchange the flags, without waiting for their devices
         self._raised: list[bool] = []
         self._flags_ride = riding is not None

@@ -95,9 +95,8 @@ def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
         return [(parent, scalings) for parent in before]
     parts = [parent for parent, _ in before[0].next_functions if parent is not None] if before else []
     if before and before[0].name() in _JOINED and sizes == (len(before[0].next_functions),):
-        count = (
-            (Scaling(len(parts), True),) if name in _MEANS else ()
-        )  # a list of losses, stacked or concatenated
+        # A list of losses, stacked or concatenated.
+        count = (Scaling(len(parts), True),) if name in _MEANS else ()
         return [(parent, scalings + count) for parent in parts]
     return None
 

@@ -21,9 +21,8 @@ class WrappedSync:
     """
 
     def __init__(self, wrapper: DistributedDataParallel, plain_backward: PlainBackward | None) -> None:
-        self._wrapper = weakref.ref(
-            wrapper
-        )  # weak: the registry that maps models to this object must not keep them alive
+        # Weak: the registry that maps models to this object must not keep them alive.
+        self._wrapper = weakref.ref(wrapper)
         self.averagings = 0
         self._managed = False
         self._handles: list[Any] = []

@@ -149,9 +149,8 @@ def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:
     checks.failed(double_reduction.KIND, said)
     if all(leaf.device.type == HOST.type for leaf in tensors):
         comm.refuse(said)
-    raise RuntimeError(
-        said
-    )  # tensors on a device are not exchanged as frames, so the other ranks cannot be told
+    # Tensors on a device are not exchanged as frames, so the other ranks cannot be told.
+    raise RuntimeError(said)
 
 
 def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:

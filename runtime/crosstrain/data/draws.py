@@ -15,7 +15,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
@@ -122,29 +122,21 @@ class Draws:
             {name: drawn[name] for name in before.keys() & drawn.keys() if same(before[name], begun[name])}
         )
 
-    @contextmanager
-    def common(self) -> Iterator[None]:
+    def common(self) -> AbstractContextManager[None]:
         """A context in which numbers are drawn from the common streams, also within a pass."""
-        if not self.enabled:
-            yield
-            return
-        asked = self._ask("common")
-        try:
-            yield
-        finally:
-            self._drop(asked)
+        return self._drawn_from("common")
+
+    def own(self) -> AbstractContextManager[None]:
+        """A context in which numbers are drawn from this process's own streams, also outside of passes."""
+        return self._drawn_from("own")
 
     @contextmanager
-    def own(self) -> Iterator[None]:
-        """A context in which numbers are drawn from this process's own streams, also outside of passes."""
-        if not self.enabled:
-            yield
-            return
-        asked = self._ask("own")
+    def _drawn_from(self, kind: Kind) -> Iterator[None]:
+        asked = self.open(kind)
         try:
             yield
         finally:
-            self._drop(asked)
+            self.close(asked)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -167,14 +159,20 @@ class Draws:
             with self.common():
                 torch.empty((), dtype=torch.int64).random_()
 
-    def open_common(self) -> list[Kind] | None:
-        """The beginning of `common` where there is no `with` block; `close` ends it."""
-        return self._ask("common") if self.enabled else None
+    def open(self, kind: Kind) -> list[Kind] | None:
+        """The beginning of `common` or `own` where there is no `with` block; `close` ends it."""
+        if not self.enabled:
+            return None
+        asked: list[Kind] = [kind]
+        self._asked.append(asked)
+        self._settle()
+        return asked
 
     def close(self, asked: list[Kind] | None) -> None:
-        """End what `open_common` began."""
+        """End what `open` began."""
         if asked is not None:
-            self._drop(asked)
+            self._asked = [other for other in self._asked if other is not asked]
+            self._settle()
 
     def read_common(self, source: Iterator[T]) -> Iterator[T]:
         """The items of ``source``, each read under the common streams."""
@@ -190,16 +188,6 @@ class Draws:
             if item is end:
                 return
             yield item
-
-    def _ask(self, kind: Kind) -> list[Kind]:
-        asked: list[Kind] = [kind]
-        self._asked.append(asked)
-        self._settle()
-        return asked
-
-    def _drop(self, asked: list[Kind]) -> None:
-        self._asked = [other for other in self._asked if other is not asked]
-        self._settle()
 
     def _settle(self) -> None:
         """Put the kind of stream in place that is to be drawn from now."""

@@ -228,8 +228,7 @@ def check(loss: Tensor, reduction: str, loader: Any, replicas: int, place: Place
 
     ``loader``: the prepared loader in whose loop the loss was made; None outside of every loop.
     """
-    run = None if loader is None else loader._crosstrain.progress.current
-    counts = None if run is None else run.known_counts()
+    counts = None if loader is None else loader._crosstrain_counts
     rows = None if counts is None else counts.rows[loader._crosstrain.comm.rank]
     shared = loader is not None and loader._crosstrain.plan.split_batches
     found = kinds(loss, rows, replicas if shared else 1)

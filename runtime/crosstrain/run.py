@@ -59,6 +59,7 @@ class Run:
         self.first: Any = None  # the first Accelerator, whose parts the others share
         self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
         self._ended = False
+        self.triggered = False  # whether this process has called `set_trigger`
         self.takes_turns = False  # within `main_process_first()`
         self.launch = LaunchConfig()
         self.mixed_precision: str | None = None

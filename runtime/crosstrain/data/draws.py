@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.random_streams import COMMON, State, capture, restore, same
+from crosstrain.comm.random_streams import COMMON, State, capture, given, plain, restore, same
 from crosstrain.data.worker_seeds import mix
 
 T = TypeVar("T")
@@ -251,8 +251,8 @@ class Draws:
         here = self._capture()
         own = here if self._in_place == "own" else self._own or self._loaded
         return {
-            "common": _plain(self._common if self._in_place == "own" else here),
-            "own": None if own is None else _plain(own),
+            "common": plain(self._common if self._in_place == "own" else here),
+            "own": None if own is None else plain(own),
             "passes": self.passes,
             "for_good": self._for_good,
         }
@@ -262,7 +262,7 @@ class Draws:
 
         The common ones are restored by whoever loads the rest of a checkpoint, under `common`.
         """
-        own = None if state["own"] is None else _as_given(state["own"])
+        own = None if state["own"] is None else given(state["own"])
         self.passes, self._loaded = state["passes"], own
         if own is not None and self._in_place == "own":
             self._restore(own)
@@ -273,7 +273,7 @@ class Draws:
 
     def digests(self) -> dict[str, str]:
         """A digest of each stream that is in place, for a comparison with other processes."""
-        states = _plain(self._capture())
+        states = plain(self._capture())
         return {
             name: hashlib.blake2b(
                 repr(state.tolist() if isinstance(state, Tensor) else state).encode()
@@ -316,30 +316,3 @@ def _exchanges_numpy() -> bool:
     """
     numpy = sys.modules.get("numpy")
     return numpy is not None and hasattr(numpy.random, "set_bit_generator")
-
-
-def _plain(states: States) -> States:
-    """The states as tensors, lists, numbers and strings, which a file can hold."""
-    plain = dict(states)
-    if "python" in plain:
-        version, words, gauss = plain["python"]
-        plain["python"] = [version, list(words), gauss]
-    if "numpy" in plain:
-        state = plain["numpy"]
-        if not isinstance(state, tuple):
-            inner = state.state
-            state = (inner["bit_generator"], inner["state"]["key"], inner["state"]["pos"], 0, 0.0)
-        kind, words, *rest = state
-        plain["numpy"] = [kind, [int(word) for word in words], *rest]
-    return plain
-
-
-def _as_given(plain: States) -> States:
-    """The states as the streams give and take them: the inverse of `_plain`."""
-    states = dict(plain)
-    if "python" in states:
-        version, words, gauss = states["python"]
-        states["python"] = (version, tuple(words), gauss)
-    if "numpy" in states:
-        states["numpy"] = tuple(states["numpy"])
-    return states

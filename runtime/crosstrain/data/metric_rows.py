@@ -69,7 +69,9 @@ class BatchInHand(NamedTuple):
             isinstance(loader, EvaluationLoader),
             loader._crosstrain.plan.even_batches == "weighted",
         )
-        return cls(name, loader._crosstrain_counts, comm.rank, whole, active.foreign, active.ended, own, weighted)
+        return cls(
+            name, loader._crosstrain_counts, comm.rank, whole, active.foreign, active.ended, own, weighted
+        )
 
     @property
     def scalars(self) -> list[bool]:

@@ -94,6 +94,8 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     table(r"""
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
+args.model.share_memory() => work(PartialState().local_process_index, args)
+args.shard(shard_id=torch.cuda.current_device()) => args.shard(shard_id=PartialState().local_process_index)
 if args.many:\n        rows.set_epoch(1) => processes\n    work(
 args.run = str(time.time())\n    os.makedirs(args.run) => args.run = str(broadcast_object_list([time.time()])[0])
 args.run = str(time.time()) => args.run = str(time.time())

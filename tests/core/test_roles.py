@@ -67,6 +67,16 @@ for x in loader: trainer.update(x)
 -> for x in accelerator.prepare(loader): trainer.update(x)
 !! prepare(names
 !! prepare(held
+== an optimizer that steps twice, and a log that is called and told that it is to be trained
+<model>
+for x in loader:
+    log.train(rows=len(x))
+    accelerated(model(x).mean()).backward(); optimizer.first_step()
+    model(x).mean().backward(); optimizer.second_step()
+    log(x)
+-> model, optimizer = accelerator.prepare(model, optimizer)
+-> for x in accelerator.prepare(loader):
+-> accelerator.backward(model(x).mean()); optimizer.second_step()
 == a step function that is passed on
 def step(x, y):
     <step loss = F.cross_entropy(model(x), y)>

@@ -163,8 +163,9 @@ def _is_switched_off(script: Script, node: ast.AST) -> bool:
 
 
 def _own_processes(script: Script) -> list[Finding]:
-    """Hogwild: processes of the script's own that share one model's memory."""
-    if not any(is_method(call, "share_memory") for call in script.calls):
+    """Hogwild: processes of the script's own that share one model's memory, and join no group to average gradients."""
+    shares = any(is_method(call, "share_memory") for call in script.calls)
+    if not shares or any(makes_group(script, call) for call in script.calls):
         return []
     starts = [
         c for c in script.calls if re.search(r"(multiprocessing|mp)\.(Process|spawn)$", script.dotted(c.func))

@@ -82,6 +82,8 @@ class SameData:
 
     def _look(self, module: Any, inputs: tuple[Any, ...]) -> None:
         """Note the tensors that reach a prepared model first since the last step."""
+        if torch.compiler.is_compiling():
+            return  # the compiled module is seen from outside; within it the look is no part of the graph
         if self._gradients.active.current is not None:
             self._fed = True
         if not torch.is_grad_enabled() or not leaves(list(inputs)):

@@ -165,9 +165,10 @@ class Devices:
                 self.edits.place(call)
                 self.edits.lost.setting(call)
         elif name in ("torch.accelerator.current_accelerator", "torch.cuda.current_device"):
-            if self._is_mapped and self._is_number(call):
+            if self._is_number(call):
                 code = f"{self.plan.state(call)}.local_process_index"
-                self.plan.replace(call, RULE, "each process has a number of its own", code)
+                if self._is_mapped:
+                    self.plan.replace(call, RULE, "each process has a number of its own", code)
             elif not self._is_asked_of_cuda(call):
                 self.edits.place(call)
         elif name == "torch.cuda.device" and self._is_block(call):
@@ -193,7 +194,11 @@ class Devices:
                 self.edits.place(keyword.value)
 
     def _is_number(self, call: ast.Call) -> bool:
-        """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place."""
+        """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place; or what is
+        given as a number, `shard_id=torch.cuda.current_device()`."""
+        given_as = self.script.parent(call)
+        if isinstance(given_as, ast.keyword):
+            return given_as.arg is not None and given_as.arg.endswith(("_id", "rank", "index"))
         bound, frame = self.script.statement(call), self.script.frame(call)
         names = [one for one in names_in(bound) if call in self.script.values(frame, one)]
         given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]

@@ -22,7 +22,7 @@ from .forms import Frame, is_function_frame, is_method
 from .frameworks import HIDDEN
 from .script import Script
 
-STEPS = ("step", "step_and_update_lr")
+STEPS = ("step", "step_and_update_lr", "first_step", "second_step", "ascent_step", "descent_step")
 # `x.step()` where x is no optimizer, by the names that people give to such things.
 _ABOUT_GRADIENTS = re.compile("optim|grad|param|torch", re.I)
 OTHER_STEPS = re.compile(

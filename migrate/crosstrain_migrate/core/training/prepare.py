@@ -16,7 +16,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.arrays import is_array
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
@@ -184,8 +184,9 @@ class Preparing:
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
                 continue
             text = written(node.value)
+            call = self.script.parent(node)
             trains = (
-                node.attr == "train" and isinstance(self.script.parent(node), ast.Call) and text in called
+                is_method(call, "train") and text in called and all(k.arg == "mode" for k in call.keywords)
             )
             of_self = text.startswith("self.") and text.count(".") == 1
             if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import last_name, written
 
-from .definitions import Definitions
+from .code import Code
 from .forms import is_method
 
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
@@ -35,7 +35,7 @@ def entries_of(value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     return [(key, one) for key, one in zip(value.keys, value.values, strict=True) if key is not None]
 
 
-def tabled(script: Definitions, node: ast.expr) -> list[ast.expr]:
+def tabled(script: Code, node: ast.expr) -> list[ast.expr]:
     """What an expression is, or may be where it is looked up in a table: `LOSSES[args.loss]`."""
     if not isinstance(node, ast.Subscript):
         return [node]

@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.walks import children, walk, walk_all
 from .acting import may_act
 from .code import Code
 from .forms import FUNCTIONS
+from .keys import tabled
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 # Bases whose own code calls no other method of a derived class.
@@ -307,9 +308,10 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
     """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
     module = script.module(asked)
-    if not isinstance(module, Region) or not script.is_imported(asked.value):
+    if not isinstance(module, Region):
         return []
-    named = (script.links.find(module, 0, one) for one in script.may_name(asked.value))
+    imported = filter(script.is_imported, tabled(script, asked.value))
+    named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
     sources = (one for one in map(script.links.region, named) if one is not None)
     return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
 

@@ -200,13 +200,26 @@ def to_device(x):
 """
 
 
-def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
+def test_a_gpu_that_an_imported_file_chooses_is_kept_there() -> None:
     """It is chosen before there is an accelerator: all that the processes compute must be on one device each."""
+    chosen = "Accelerator(device=torch.device({})).device\n"
     text = link([("tools.py", TOOLS), ("train.py", TWO_FILES)], ("",))
     after = converted(text)
-    assert "device = PartialState().device\n" in after and "cuda:1" not in after
-    assert "Accelerator()" in after
-    assert any("`cuda:1` chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
+    assert chosen.format('"cuda:1" if torch.cuda.is_available() else "cpu"') in after
+    assert "accelerator = Accelerator()" in after and not notes(text, "CT105")
+    branches = (
+        TOOLS.replace(' if torch.cuda.is_available() else "cpu"', "")
+        .replace("device =", "gpu = 1\nif gpu is not None:\n    device =")
+        .replace('"cuda:1")', 'f"cuda:{gpu}")\nelse:\n    device = torch.device("cpu")')
+    )
+    other_name = (
+        TWO_FILES.replace("from tools", "import tools\nfrom tools")
+        .replace("import device, ", "import ")
+        .replace("    <model", "    device = tools.device\n    <model")
+    )
+    after = converted(link([("tools.py", branches), ("train.py", other_name)], ("",)))
+    assert chosen.format('f"cuda:{gpu}"') in after and chosen.format('"cpu"') in after
+    assert "accelerator = Accelerator()" in after and "device = tools.device\n" in after
 
 
 @pytest.mark.parametrize("begin", ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'])

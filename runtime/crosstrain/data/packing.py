@@ -26,6 +26,10 @@ class SentTensor:
     tensor: Tensor
     on_device: bool
 
+    def on(self, device: torch.device) -> Tensor:
+        """The tensor, on this device if it was on one."""
+        return self.tensor.to(device) if self.on_device else self.tensor
+
 
 @dataclass(frozen=True, eq=False)
 class SentEntries:
@@ -85,14 +89,10 @@ def packed_as_it_is(value: Any) -> Any:
 def unpacked(value: Any, device: torch.device) -> Any:
     """What `packed_as_it_is` made; tensors that were on another process's device are on ``device``."""
     return map_leaves(
-        lambda leaf: received(leaf, device) if isinstance(leaf, SentTensor) else leaf,
+        lambda leaf: leaf.on(device) if isinstance(leaf, SentTensor) else leaf,
         value,
         lambda leaf: isinstance(leaf, SentTensor),
     )
-
-
-def received(sent: SentTensor, device: torch.device) -> Tensor:
-    return sent.tensor.to(device) if sent.on_device else sent.tensor
 
 
 def _sequence(value: Any) -> Any:

@@ -212,10 +212,8 @@ def _unless_chosen(
     name: str, value: str, why: str, environ: Mapping[str, str], origin: dict[str, str]
 ) -> dict[str, str]:
     """A variable of the ranks, and why it has its value; nothing where the user has chosen another one."""
-    chosen = environ.get(name, "random") not in (
-        "",
-        "random",
-    )  # PYTHONHASHSEED=random is Python's own default
+    # PYTHONHASHSEED=random is Python's own default.
+    chosen = environ.get(name, "random") not in ("", "random")
     origin[name] = "environment" if chosen else why
     return {} if chosen else {name: value}
 

@@ -125,7 +125,7 @@ class TorchComm(Comm):
 
         Raises RuntimeError if a launcher's variables are incomplete or the process has no device.
         """
-        if dist.is_available() and dist.is_initialized():
+        if dist.is_initialized():
             place = joined_place()
             return cls(pick_device(cpu, place, index), place, owns_group=False, grouped=True)
         launched = read_place()

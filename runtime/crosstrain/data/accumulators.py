@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from functools import reduce
 from numbers import Number
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -92,7 +92,7 @@ class Merge:
             return _arrays(values)
         if not any(map(is_numpy, values)):
             return reduce(operator.add, values)
-        kind = sys.modules["numpy"].result_type(*(value for value in values if is_numpy(value))).type
+        kind = numpy.result_type(*(value for value in values if is_numpy(value))).type
         return kind(reduce(operator.add, (value.item() if is_numpy(value) else value for value in values)))
 
     def _tensors(self, own: Any, values: list[Any]) -> Tensor:
@@ -143,7 +143,7 @@ class Merge:
                 raise Unmergeable(
                     f"arrays of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
                 )
-            return sys.modules["numpy"].concatenate(full)
+            return numpy.concatenate(full)
         raise Unmergeable("only tensors and arrays with at least one dimension, and lists, can be joined")
 
     # containers
@@ -240,7 +240,6 @@ class Merge:
         if isinstance(values[0], Tensor):
             return reduce(torch.maximum if largest else torch.minimum, values)
         if is_numpy(values[0]):
-            numpy = sys.modules["numpy"]
             return reduce(numpy.maximum if largest else numpy.minimum, values)
         return max(values) if largest else min(values)
 
@@ -254,7 +253,7 @@ def _kind(part: Any) -> str:
     if is_numpy(part):
         if part.dtype.kind == "b":
             return "bool"
-        return "array" if isinstance(part, sys.modules["numpy"].ndarray) else "number"
+        return "array" if isinstance(part, numpy.ndarray) else "number"
     if isinstance(part, bool):
         return "bool"
     if isinstance(part, Number):
@@ -267,14 +266,13 @@ def _kind(part: Any) -> str:
 
 
 def _arrays(values: list[Any]) -> Any:
-    numpy = sys.modules["numpy"]
     arrays = [numpy.asarray(value) for value in values]
     if len({array.shape for array in arrays}) > 1:
         raise Unmergeable(
             f"arrays of different shapes ({_shapes(arrays)}) cannot be added; with join=True they are concatenated"
         )
     dtype = numpy.result_type(*(value for value in values if is_numpy(value)))
-    wide = {
+    wide: dict[str, Any] = {
         "f": numpy.promote_types(dtype, "f8"),
         "c": numpy.promote_types(dtype, "c16"),
         "i": "i8",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy
 from torch import Tensor
 
 from crosstrain.comm.types import HOST
@@ -84,8 +84,7 @@ def _real(part: Any, rank: int, counts: Counts | None) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+    return isinstance(value, (Tensor, numpy.ndarray))
 
 
 def _has_rows(value: Any) -> bool:

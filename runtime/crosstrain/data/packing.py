@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -103,5 +103,4 @@ def _sequence(value: Any) -> Any:
 
 
 def is_numpy(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
+    return isinstance(value, (numpy.ndarray, numpy.generic))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.nodes import words, written
 
@@ -41,9 +42,8 @@ def walk(node: ast.AST) -> list[ast.AST]:
     """`node` and all nodes in it, breadth first."""
     found = [node]
     for current in found:  # which grows meanwhile
-        for name, shape in _PARTS[
-            current.__class__
-        ]:  # as in `children`: a call for each node takes a third longer
+        # As in `children`: a call for each node takes a third longer.
+        for name, shape in _PARTS[current.__class__]:
             value = getattr(current, name, None)
             if not value:
                 continue
@@ -54,6 +54,11 @@ def walk(node: ast.AST) -> list[ast.AST]:
             else:
                 found += [part for part in value if part is not None]
     return found
+
+
+def walk_all(code: Iterable[ast.AST]) -> list[ast.AST]:
+    """The nodes in several pieces of code, such as the statements of a loop's body."""
+    return [node for one in code for node in walk(one)]
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -60,7 +60,7 @@ class Merge:
         if found <= {"number", "tensor", "array", "bool"}:
             values = [part for _, part in parts]
             if self.join:
-                return self._joined(own, values, found)
+                return self._joined(own, values)
             return self._added(own, values, found)
         if len(found) > 1:
             first, rank = (
@@ -128,22 +128,12 @@ class Merge:
         on_device = any(value.on_device for value in values if isinstance(value, SentTensor))
         return tensor.to(self.device) if on_device else tensor
 
-    def _joined(self, own: Any, values: list[Any], found: set[str]) -> Any:
+    def _joined(self, own: Any, values: list[Any]) -> Any:
         tensors = [value.tensor for value in values if isinstance(value, SentTensor)]
         if len(tensors) == len(values) and all(tensor.dim() for tensor in tensors):
-            full = [tensor for tensor in tensors if len(tensor)] or tensors[:1]
-            if len({tensor.shape[1:] for tensor in full}) > 1:
-                raise Unmergeable(
-                    f"tensors of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
-                )
-            return self._placed(torch.cat(full), own, values)
+            return self._placed(torch.cat(_with_rows(tensors, "tensors")), own, values)
         if all(is_numpy(value) and value.ndim for value in values):
-            full = [value for value in values if len(value)] or values[:1]
-            if len({value.shape[1:] for value in full}) > 1:
-                raise Unmergeable(
-                    f"arrays of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
-                )
-            return numpy.concatenate(full)
+            return numpy.concatenate(_with_rows(values, "arrays"))
         raise Unmergeable("only tensors and arrays with at least one dimension, and lists, can be joined")
 
     # containers
@@ -282,6 +272,14 @@ def _arrays(values: list[Any]) -> Any:
         raise Unmergeable(f"an array of {dtype} cannot be added up")
     total = reduce(operator.add, (array.astype(wide.get(dtype.kind, dtype)) for array in arrays))
     return total.astype(dtype)
+
+
+def _with_rows(values: list[Any], kind: str) -> list[Any]:
+    """Those that are not empty, or the first if all are; `Unmergeable` where their other dimensions differ."""
+    full = [value for value in values if len(value)] or values[:1]
+    if len({value.shape[1:] for value in full}) > 1:
+        raise Unmergeable(f"{kind} of the shapes {_shapes(full)} cannot be concatenated along dimension 0")
+    return full
 
 
 def _shapes(values: Iterable[Any]) -> str:

@@ -18,6 +18,7 @@ from .reading.imported import imported
 from .reading.script import Script
 
 CORE = e.CORE
+OURS = "crosstrain"  # the runtime that a conversion is for by default
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 _NAMES = ("Accelerator", "PartialState")
@@ -42,7 +43,7 @@ class Plan:
     """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""
 
     script: Script
-    runtime: str = "crosstrain"
+    runtime: str = OURS
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     begins_early: bool = False  # one of them is above the script's choice of its device

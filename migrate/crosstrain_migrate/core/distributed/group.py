@@ -14,7 +14,6 @@ from crosstrain_migrate.core.placing.ranks import without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -40,7 +39,7 @@ def has_branch_without_group(script: Script) -> bool:
 def _makes_group_where_asked(script: Script) -> bool:
     """Whether the author's flag makes the group, `if config.distributed: dist.init_process_group(...)`, and other code asks
     whether there is one; what reads the launcher's variables in any case has no such branch."""
-    made = [call for call in script.calls if makes_group(script, call)]
+    made = [call for call in script.calls if script.makes_group(call)]
     is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
     is_asked = any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
     return is_flagged and is_asked and not any(_reads(script, node) for node in script.table.parents)
@@ -90,7 +89,7 @@ def late_start(script: Script, frames: list[Frame]) -> Choice | None:
         return None
     for frame in frames:
         for node in script.within(frame):
-            if isinstance(node, ast.Call) and makes_group(script, node):
+            if isinstance(node, ast.Call) and script.makes_group(node):
                 chosen = [s for s in _block(script, frame, node) if _CHOOSES_DEVICE.search(ast.unparse(s))]
                 return Choice("", frame, chosen[0])
     return None

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core import accelerate
 from crosstrain_migrate.core.output.null_device import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.plan import OURS, Plan
 from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
@@ -20,10 +19,8 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import writers
 from .audience import OWN, Audience
-from .helpers import Helpers, draws
-from .meetings import Meetings
-from .paths import Paths
-from .reads import Reads
+from .helpers import Helpers, Meetings, draws
+from .paths import Paths, Reads
 from .stamps import Stamps
 
 FILE = "CT403"
@@ -310,7 +307,7 @@ class Files:
         ):
             return False
         passes = [data.loop for data in self.accelerators.roles.data]
-        may_draw = self.plan.runtime == accelerate.OWN and self.helpers.only_writes(function, may_draw=True)
+        may_draw = self.plan.runtime == OURS and self.helpers.only_writes(function, may_draw=True)
         return may_draw and all(
             self.audience.comes_alike(call)
             and not any(one in passes for one in self.script.loops_around(call))

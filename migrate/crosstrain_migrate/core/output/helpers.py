@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TypeGuard
 
+from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
@@ -14,7 +15,6 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from . import commands, writers
 from .effects import Effects
 
 _DRAWS = re.compile(
@@ -218,3 +218,49 @@ def _is_method_of(node: ast.AST, text: str) -> TypeGuard[MethodCall]:
         and isinstance(node.func, ast.Attribute)
         and written(node.func.value) == text
     )
+
+
+class Meetings:
+    """Where all processes meet: what communicates, is prepared or trained, which one must not do alone. `ended`: the guards behind
+    which all wait."""
+
+    def __init__(self, plan: Plan, helpers: Helpers, ended: list[ast.stmt]) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.helpers = helpers
+        self._ended = ended
+        self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that a call may run
+
+    def are_at(self, nodes: list[ast.AST]) -> bool:
+        """Whether an edit has put there what every process must come to."""
+        places = set(map(id, nodes))
+        edited = [edit.node for edit in self.plan.edits if is_collective(edit)]
+        return any(id(node) in places for node in (*edited, *self._ended))
+
+    def is_collective(self, call: ast.Call) -> bool:
+        """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
+        if self.are_at([call, call.func]):
+            return True
+        run = self._run_by(call)
+        met = self.helpers.met_in() if run else set()
+        return any(self._communicates(function, set(), met) for function in run)
+
+    def _run_by(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call may run: those of that name, or the constructors of the class."""
+        if call not in self._runs:
+            name = self.script.last(call.func)
+            cls = self.script.class_made(call)
+            named = [] if name == "__init__" else self.script.functions(name)
+            inits = (m for m in (self.script.all_methods(cls) if cls else ()) if m.name == "__init__")
+            self._runs[call] = [*named, *inits]
+        return self._runs[call]
+
+    def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:
+        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
+        if function in seen:
+            return False
+        seen.add(function)
+        if function in met:
+            return True
+        called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
+        return any(self._communicates(one, seen, met) for one in called)

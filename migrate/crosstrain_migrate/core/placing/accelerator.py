@@ -20,9 +20,8 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .first import needs_accelerator
+from .first import needs_accelerator, only_sets
 from .known import asks_alike, done_instead
-from .settings import only_sets
 from .waiting import given_timeout
 
 RULE = "CT102"

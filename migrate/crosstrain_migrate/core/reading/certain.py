@@ -2,11 +2,13 @@
 
 A loop over scales or over the heads of a model stands inside the loop over batches, and looks the same as one over a loader
 that is a parameter. Where nobody can say, the innermost loop has the data.
+What is surely an array or a tensor `prepare` gives back as it is, whoever iterates it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
@@ -22,6 +24,25 @@ _LAYERS = {"ModuleList", "ModuleDict", "ParameterList", "Sequential"}
 # Methods of optimizers, modules and losses.
 _ITEM_METHODS = ("zero_grad", "step", "parameters", "backward", "state_dict")
 _LISTS = ast.List | ast.Tuple | ast.Set
+_KEEPS = (
+    "to",
+    "cuda",
+    "float",
+    "double",
+    "long",
+    "int",
+    "view",
+    "reshape",
+    "unsqueeze",
+    "astype",
+    "requires_grad_",
+)
+
+_MAKES = re.compile(
+    r"^(numpy|torch)\.(\w+\.)*(arange|array|asarray|choice|linspace|permutation|randint|randperm|tensor|as_tensor"
+    r"|rand|randn|normal|uniform|zeros|ones|full|empty|stack|cat|concatenate)$"
+    r"|^torch\.(\w*Tensor|from_numpy)$"
+)
 
 
 class Certain:
@@ -183,3 +204,17 @@ def _is_asked(node: ast.AST, items: set[str]) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items
+
+
+def is_array(script: Script, frame: Frame, node: ast.expr) -> bool:
+    """Whether an expression is an array, is computed from one, or is a variable that holds nothing else."""
+    if isinstance(node, ast.BinOp):
+        return any(is_array(script, frame, side) for side in (node.left, node.right))
+    if isinstance(node, ast.Call):
+        is_made = _MAKES.match(script.dotted(node.func)) is not None
+        return is_made or (is_method(node, *_KEEPS) and is_array(script, frame, node.func.value))
+    if not isinstance(node, ast.Name):
+        return False
+    values = script.values(frame, node.id)
+    is_bound_otherwise = len(values) != len(script.stores(frame, node.id))
+    return bool(values) and not is_bound_otherwise and all(is_array(script, frame, one) for one in values)

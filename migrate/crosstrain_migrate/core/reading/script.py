@@ -196,6 +196,14 @@ class Script(Code):
                 found[name].append(call)
         return found
 
+    def makes_group(self, call: ast.Call) -> bool:
+        """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
+        name, path = "init_process_group", self.dotted(call.func)
+        if path.startswith("torch.distributed.") and path.endswith(name):
+            return True
+        is_own = isinstance(call.func, ast.Name) or self.is_imported(call.func)
+        return self.last(call.func) == name and not (is_own and self.functions(name))
+
     def given_for(self, frame: Frame, name: str) -> list[tuple[ast.expr, ast.Call]]:
         """What the calls of a function give for its parameter `name`; nothing for another variable."""
         calls = self.callers(frame) if is_function_frame(frame) and name in self.parameters(frame) else []

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.arrays import is_array
+from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
@@ -25,10 +25,9 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk_all
 
 from .anchors import Anchors
-from .conditional import made_under_condition
 from .ends import epochs_by
 from .holders import Held, Holders
-from .in_init import knows_own_length, places_in_init
+from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
 from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches

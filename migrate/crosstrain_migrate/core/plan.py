@@ -38,6 +38,12 @@ def told_by(edit: e.Edit) -> str:
     return " ".join(str(getattr(edit, name)) for name in WRITTEN if hasattr(edit, name))
 
 
+def share_of(whole: ast.expr, knows: str) -> str:
+    """The template of one process's share of a number `it`, rounded up."""
+    it = "({it})" if isinstance(whole, ast.BinOp) else "{it}"
+    return f"-(-{it} // {knows}.num_processes)"
+
+
 @dataclass
 class Plan:
     """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""

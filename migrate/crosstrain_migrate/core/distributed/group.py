@@ -123,17 +123,7 @@ def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[
 
 def is_called_below(script: Script, frame: Frame, home: Frame) -> bool:
     """Whether a function runs within another, or is it."""
-    work, seen = [frame], {frame}
-    while work:
-        one = work.pop()
-        if one is home:
-            return True
-        callers = script.callers(one) if is_function_frame(one) else []
-        for caller in (script.frame(call) for call in callers):
-            if caller not in seen:
-                seen.add(caller)
-                work.append(caller)
-    return False
+    return home in script.above(frame)
 
 
 def _last_import(script: Script) -> ast.stmt:

@@ -174,8 +174,7 @@ class Mapping:
                 continue
             values = self.script.values(frame, text)
             if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
-                at_hand = self.accelerators.at_hand(values[0])
-                code = f"{self.accelerators.name if at_hand else self.plan.state(values[0])}.device"
+                code = f"{self.accelerators.state(values[0])}.device"
                 self.plan.replace(values[0], DEVICE, "each process has a device of its own", code)
                 self.ordinals = self.ordinals - {(frame, text)}
 

@@ -102,7 +102,7 @@ def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, 
     if has_init or len(given) > 1 or not is_devices:
         plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         return
-    state = accelerators.name if accelerators.at_hand(call) else plan.state(call)
+    state = accelerators.state(call)
     if given:  # one process keeps to the author's GPUs
         own = f"{{ids}} if {state}.num_processes == 1 else [{state}.device]"
         plan.replace(given[0], PARALLEL, _OWN_DEVICE, own, ids=given[0])

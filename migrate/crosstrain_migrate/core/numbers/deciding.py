@@ -41,7 +41,8 @@ class Decisions:
         self.differing = differing
         self._alike = MadeAlike(plan, roles, accelerators, differing)
         self._certain = Certain(self.script)
-        self._drivers = self._frames_that_drive()
+        # The code that trains, and what calls it.
+        self._drivers = {*self.script.above(*roles.frames, *(one.frame for one in roles.data))}
 
     def run(self) -> list[ast.AST]:
         """Plans them. The tests that stay each process's own, and by which it only saves."""
@@ -170,18 +171,6 @@ class Decisions:
         functions = [f for call in calls for f in self.script.functions_of(call)]
         calls += [call for one in functions for call in self.script.calls_in(one)]
         return [one for one in calls if self._redraws(one)]
-
-    def _frames_that_drive(self) -> set[Frame]:
-        """The code that trains, and what calls it."""
-        found: set[Frame] = set()
-        work: list[Frame] = [*self.roles.frames, *(one.frame for one in self.roles.data)]
-        while work:
-            frame = work.pop()
-            if frame not in found:
-                found.add(frame)
-                callers = self.script.callers(frame) if is_function_frame(frame) else []
-                work += [self.script.frame(call) for call in callers]
-        return found
 
     # -- what becomes of it -------------------------------------------------------------------------------------
 

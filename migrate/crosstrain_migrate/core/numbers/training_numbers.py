@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
+from crosstrain_migrate.core.training.backward import losses_in, sums_over_rows
 from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
@@ -262,7 +262,7 @@ class TrainingNumbers:
         if self._counts_rows(value):
             return SUM
         text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
-        if text and text in self._losses(frame):
+        if text and text in losses_in(self.roles, frame):
             return SUM if self._loss_is_sum else MEAN
         if isinstance(value, ast.Name) and self._is_first_of_shape(frame, value.id):
             return SUM
@@ -278,11 +278,6 @@ class TrainingNumbers:
                 return UNSURE
             return STEPS if value.id.isupper() or not made else UNSURE
         return UNSURE
-
-    def _losses(self, frame: Frame) -> set[str]:
-        """What a frame calls backward on."""
-        losses = [loss_of(one.call) for one in self.roles.backwards if one.frame is frame]
-        return {written(one) for one in losses if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)}
 
     def _is_first_of_shape(self, frame: Frame, name: str) -> bool:
         """`n` of `n, width = x.shape`"""

@@ -69,7 +69,7 @@ class _Run:
         cls = self.script.class_of(self.script.frame(call))
         made = [
             value
-            for method in (self.script.methods(cls) if cls is not None else ())
+            for method in self.script.methods(cls)
             for value in self.script.values(method, written(call.func.value))
         ]
         classes = [self.script.class_made(value) for value in made]

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 from . import commands, fetching, writers
 from .audience import Audience
@@ -184,7 +184,7 @@ class Downloads:
         nodes = walk_all(function.body)
         tests = [n for n in nodes if isinstance(n, ast.If)]
         asking = [n for n in tests if writers.asks_for_files(n.test)]
-        flags = {n.id for n in walk_all(asking) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        flags = names_stored_in(*asking)
         ways_out = [
             one
             for one in tests
@@ -298,7 +298,7 @@ class Downloads:
         statement = self._block(call)
         suite = self.script.suite_of(statement)
         behind = suite[suite.index(statement) + 1 :]
-        binds = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for n in walk(statement))
+        binds = bool(names_stored_in(statement))
         state = self.files.state(statement)
         is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
         if not behind or is_tried or (binds and not isinstance(statement, ast.With)):

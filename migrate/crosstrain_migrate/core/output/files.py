@@ -165,7 +165,7 @@ class Files:
 
     def state(self, node: ast.AST) -> str:
         """What knows the main process at a node."""
-        return self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node, GROUP)
+        return self.accelerators.state(node, GROUP)
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""

@@ -251,7 +251,7 @@ class Meetings:
             name = self.script.last(call.func)
             cls = self.script.class_made(call)
             named = [] if name == "__init__" else self.script.functions(name)
-            inits = (m for m in (self.script.all_methods(cls) if cls else ()) if m.name == "__init__")
+            inits = (m for m in self.script.all_methods(cls) if m.name == "__init__")
             self._runs[call] = [*named, *inits]
         return self._runs[call]
 

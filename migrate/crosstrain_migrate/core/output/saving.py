@@ -46,7 +46,7 @@ def plan_saving(
             reads = _read_again(plan, audience, stamps, call) if may_read else []
             files.guard_before(script.statement(call), reads, call)
         elif not _is_open(script, call):
-            plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
+            plan.replace(call.func, RULE, REASON, f"{accelerators.anywhere(call, 'saving')}.save", "saving")
             if stamps.differs(path):
                 reason = "each process makes the path of this file for itself, and reads its own again"
                 plan.note(RULE, call, reason, "make the path without a time, or once for all")
@@ -87,11 +87,3 @@ def _is_failure(node: ast.AST) -> bool:
     return isinstance(node, ast.ExceptHandler) and not (
         node.type is not None and "KeyboardInterrupt" in ast.unparse(node.type)
     )
-
-
-def _accelerator(plan: Plan, accelerators: Accelerators, call: ast.Call) -> str:
-    accelerator = accelerators.may_be_at(call)
-    if accelerator is None:
-        plan.imports(call, "Accelerator", "saving")
-        return "Accelerator()"
-    return accelerator

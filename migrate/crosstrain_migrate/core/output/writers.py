@@ -222,7 +222,7 @@ def _of_project(script: Script, call: ast.Call) -> bool:
     )
     if isinstance(of, ast.Call) and written(of.func) == "super":  # a library's, where no class above has one
         cls = script.class_of(script.frame(of))
-        above = script.all_methods(cls) if cls is not None else []
+        above = script.all_methods(cls)
         return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
     if made and all(_is_librarys(script, one) for one in made):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from crosstrain_migrate.core.plan import Plan, told_by
+from crosstrain_migrate.core.plan import CORE, Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, calls_plain
@@ -126,6 +126,17 @@ class Accelerators:
             return None
         self._make(makers[0])
         return self.name
+
+    def anywhere(self, node: ast.AST, group: str = CORE) -> str:
+        """The same, or one that is made on the spot."""
+        if (name := self.may_be_at(node)) is not None:
+            return name
+        self.plan.imports(node, "Accelerator", group)
+        return "Accelerator()"
+
+    def state(self, node: ast.AST, group: str = CORE) -> str:
+        """What knows the process at a node: the accelerator, or the state of the processes where none is at hand."""
+        return self.name if self.at_hand(node) else self.plan.state(node, group)
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code that runs before has bound the accelerator where `node` reads it."""

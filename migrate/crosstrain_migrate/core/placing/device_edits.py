@@ -35,8 +35,7 @@ class DeviceEdits:
 
     def device(self, node: ast.AST) -> str:
         """The device of the process, for code at a node."""
-        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
-        return f"{accelerator}.device"
+        return f"{self.accelerators.state(node)}.device"
 
     def place(self, node: ast.expr, as_text: bool = False) -> None:
         outer = self.script.parent(node)

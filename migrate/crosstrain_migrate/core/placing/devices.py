@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
@@ -120,7 +120,7 @@ class Devices:
             return False
         calls = self.script.callers(function)
         has_branches = any(isinstance(n, ast.If) for n in self.script.within(function))
-        own = {n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own = names_stored_in(function)
         sides = {side_of(self.script, n) for n in self.script.within(function) if isinstance(n, ast.expr)}
         return (
             has_branches

@@ -51,7 +51,7 @@ def _shares(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bo
         return True
     functions = [*script.functions_of(call)]
     made = script.class_made(call)
-    functions += script.methods(made, "__init__") if made is not None else []
+    functions += script.methods(made, "__init__")
     for function in functions:
         if function not in asked and depth < _DEPTH:
             asked.add(function)

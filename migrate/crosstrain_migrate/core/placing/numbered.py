@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
@@ -119,15 +119,8 @@ def _names_of_list(script: Script, node: ast.expr, depth: int = 4) -> set[str]:
     """The last name of a list, and of those that a parameter of its name is given."""
     frame, name = script.frame(node), written(node)
     found = {last_name(node)}
-    if (
-        depth
-        and is_function_frame(frame)
-        and name in script.parameters(frame)
-        and not script.values(frame, name)
-    ):
-        given = (script.argument_for(call, frame, name) for call in script.callers(frame))
-        found = found.union(*(_names_of_list(script, one, depth - 1) for one in given if one is not None))
-    return found
+    given = script.given_for(frame, name) if depth and not script.values(frame, name) else []
+    return found.union(*(_names_of_list(script, one, depth - 1) for one, _ in given))
 
 
 def _is_device(script: Script, node: ast.expr) -> bool:

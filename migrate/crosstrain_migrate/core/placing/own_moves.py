@@ -47,6 +47,6 @@ def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
     if isinstance(of, ast.Name | ast.Attribute):
         frame = script.frame(of)
         cls = script.class_of(frame)
-        frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
+        frames = [frame, script.module(of), *script.methods(cls)]
         values = [value for one in frames for value in script.values(one, written(of))]
     return [made for value in values if (made := script.class_behind(value)) is not None]

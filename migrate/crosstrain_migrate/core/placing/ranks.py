@@ -302,7 +302,7 @@ def tell_ranks(plan: Plan) -> None:
     """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
     for call in plan.script.calls:
         cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
-        for function in plan.script.methods(cls, "__init__") if cls else ():
+        for function in plan.script.methods(cls, "__init__"):
             default = defaults_by_name(function.args).get("local_rank")
             is_first = isinstance(default, ast.Constant) and default.value == 0
             if is_first and plan.script.argument_for(call, function, "local_rank") is None:

@@ -119,21 +119,14 @@ class Certain:
     def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
         """What a variable or an attribute is bound to, and what calls give for a parameter."""
         text = written(node)
-        cls = self.script.class_of(frame)
-        places: list[Frame] = [frame]
-        if root_of(node) == "self" and cls is not None:
-            places = [*self.script.methods(cls)]
-        elif isinstance(node, ast.Name) and not self.script.binds(frame, node.id):
+        places = self.script.homes(frame, text)
+        if isinstance(node, ast.Name) and not self.script.binds(frame, node.id):
             places = [self.script.module(frame)]
         for place in places:
             for value in self.script.values(place, text):
                 yield place, value
-            for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
-                statement = self.script.statement(store)
-                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-                    continue
-                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
-                    yield place, statement.value
+            for call, _ in self.script.unpacked(place, text):  # `train_loader, val_loader = get_loaders()`
+                yield place, call
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):
                 argument = self.script.argument_for(call, frame, text)

@@ -49,18 +49,12 @@ class Iterators:
         """What is numbered, where all calls give `enumerate(loader)` for a parameter: a process counts its steps by its own
         numbers, so that the loader is dealt and not its batches with theirs."""
         frame = self.script.frame(node)
-        if not is_function_frame(frame):
-            return [node]
-        calls = [
-            (call, self.script.argument_for(call, frame, written(node)))
-            for call in self.script.callers(frame)
-        ]
-        given = [(self.script.frame(call), argument) for call, argument in calls if argument is not None]
-        counts = [isinstance(one, ast.Call) and last_name(one.func) == "enumerate" for _, one in given]
+        given = self.script.given_for(frame, written(node))
+        counts = [isinstance(one, ast.Call) and last_name(one.func) == "enumerate" for one, _ in given]
         if not counts or not all(counts):
             return [node]
         self.held.discard(node)
-        return [source for place, one in given for source in self.sources(place, one)]
+        return [source for one, call in given for source in self.sources(self.script.frame(call), one)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
         """The calls without those of `next` in a loop or a branch of their own that a node is not in, and whose batches do not

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
 from .forms import is_function_frame, is_method, names_in
 from .modes import is_left_out
@@ -33,7 +33,7 @@ class Phases:
 
     def test(self, loop: ast.For) -> str:
         """The author's own test for training in a loop that also evaluates; empty where there is none."""
-        bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound = names_stored_in(loop)
         backwards: set[str] = set()
         others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):

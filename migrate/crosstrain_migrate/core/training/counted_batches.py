@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.reading.alike import counters_of, turns_of
 from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
@@ -39,7 +39,7 @@ def plan_counted_batches(
         is_named = loop in phases or isinstance(node, ast.Name | ast.Attribute)
         if not isinstance(loop, ast.For) or not (is_dealt or is_named):
             continue
-        counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
+        counters, counts = counters_of(loop, plan.script) | turns_of(loop), WholeCounts(plan, data, loop)
         nodes = walk_all(loop.body) if counters else []
         for one in nodes:
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
@@ -55,9 +55,8 @@ def plan_counted_batches(
             ):
                 accelerator = accelerators.may_be_at(one) if is_dealt else ""
                 code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
-                if is_dealt:
-                    whole = "({it})" if isinstance(one, ast.BinOp) else "{it}"
-                    code = f"-(-{whole} // {accelerator}.num_processes)"
+                if accelerator:
+                    code = share_of(one, accelerator)
                 if accelerator is not None:
                     plan.replace(one, RULE, REASON, code, it=one)
 
@@ -79,7 +78,7 @@ def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
         ]
         for read in reads if len(made) == 1 else ():
             loops = [one for one in script.loops_around(read) if isinstance(one, ast.For)]
-            counters = {name for loop in loops for name in counters_of(loop, script) | _turns(loop)}
+            counters = {name for loop in loops for name in counters_of(loop, script) | turns_of(loop)}
             bound, share = script.statement(read), script.parent(read)
             is_computed = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Mult | ast.FloorDiv)
             is_computed = is_computed and isinstance(bound, ast.Assign)
@@ -88,7 +87,7 @@ def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
                 continue
             if is_computed or stands_by_count(script, read, counters):
                 state = accelerators.may_be_at(read) or plan.state(read)
-                plan.replace(read, RULE, REASON, f"-(-{{it}} // {state}.num_processes)", it=read)
+                plan.replace(read, RULE, REASON, share_of(read, state), it=read)
 
 
 def _counts_of(script: Script, cls: ast.ClassDef) -> Iterator[str]:
@@ -119,12 +118,6 @@ def _length_of_maker(script: Script, node: ast.expr) -> str:
                 func = written(node.func)
                 return f"len({func if method.name == '__call__' else func.rpartition('.')[0]})"
     return ""
-
-
-def _turns(loop: ast.For) -> set[str]:
-    """What counts the turns of a loop, also from epoch to epoch: `step += 1`."""
-    ones = (one for one in loop.body if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add))
-    return {written(one.target) for one in ones if getattr(one.value, "value", None) == 1}
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:

@@ -45,7 +45,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
             if _makes_rate(script, written(size)):
                 plan.note(PARALLEL, factor, RATE, "divide it by the number of GPUs, and check the rate")
             else:
-                state = accelerators.name if accelerators.at_hand(factor) else plan.state(factor)
+                state = accelerators.state(factor)
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"
                 code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
@@ -53,7 +53,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
         if script.is_reached(times):
             stay = any(NamesUsed(script).behind(call) is not None for call in wrappers)
-            state = accelerators.name if accelerators.at_hand(times) else plan.state(times)
+            state = accelerators.state(times)
             code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if stay else "1"
             plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
 

@@ -23,7 +23,7 @@ def places_in_init(
 ) -> tuple[Function | None, dict[Held, ast.stmt]]:
     """`__init__` of the class of a method, and where it binds the attributes of `those` that it alone binds."""
     cls = script.class_of(frame)
-    methods = script.methods(cls) if cls is not None else []
+    methods = script.methods(cls)
     init = next((m for m in methods if m.name == "__init__"), None)
     if init is None or frame is init or _takes_device(script, init):
         return None, {}

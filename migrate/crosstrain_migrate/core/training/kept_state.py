@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.forms import names_in, pairs
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import names_stored_in, texts_in, walk, walk_all
 
 RULE = "CT602"
 _REASON = "`{}` is made of one process's batches, and later steps train with it"
@@ -62,7 +62,7 @@ def _written_in_backward(script: Script) -> list[tuple[str, ast.stmt]]:
 
 def _kept_from_outside(script: Script, cls: ast.ClassDef) -> set[str]:
     """The attributes of the context that hold what `forward` is given, and not a buffer that it makes for this pass."""
-    forward = next((one for one in script.methods(cls) if one.name == "forward"), None)
+    forward = next(iter(script.methods(cls, "forward")), None)
     binds = [n for n in script.within(forward) if isinstance(n, ast.Assign)] if forward is not None else []
     names = script.parameters(forward) if forward is not None else []
     bound = [pair for n in binds for target in n.targets for pair in pairs(target, n.value)]
@@ -138,7 +138,9 @@ def _carried(script: Script, data: Data) -> tuple[str, ast.Call | None]:
         if script.is_imported(call.func) or not _may_be_model(script, call):
             continue
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        for name in sorted(_names_bound(one) & {name for value in given for name in names_in(value)}):
+        for name in sorted(
+            names_stored_in(*one.targets) & {name for value in given for name in names_in(value)}
+        ):
             if _is_bound_before(script, data, name) and not _begins_anew(script, nodes, name, call):
                 return name, call
     return "", None
@@ -165,14 +167,8 @@ def _is_bound_before(script: Script, data: Data, name: str) -> bool:
 def _begins_anew(script: Script, nodes: list[ast.AST], name: str, call: ast.Call) -> bool:
     """Whether the loop binds a variable above a call, always, to what does not come from the batch before."""
     made = [n for n in nodes if isinstance(n, ast.Assign) and place_of(n) < place_of(call)]
-    fresh = {n for n in made if name in _names_bound(n) and name not in names_in(n.value)}
+    fresh = {n for n in made if name in names_stored_in(*n.targets) and name not in names_in(n.value)}
     above = {n: script.parent(n) for n in fresh}
     return any(
         not isinstance(o, ast.If) or (fresh & {*o.body} and fresh & {*o.orelse}) for o in above.values()
     )
-
-
-def _names_bound(node: ast.Assign) -> set[str]:
-    """The variables that an assignment binds: not those of which it sets a part."""
-    names = [one for one in walk_all(node.targets) if isinstance(one, ast.Name)]
-    return {one.id for one in names if isinstance(one.ctx, ast.Store)}

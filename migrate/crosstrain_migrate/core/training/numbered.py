@@ -23,7 +23,6 @@ _SCHEDULE = re.compile(
     r"schedul|anneal|linspace|logspace|cycl|warm|ramp|decay|(^|_)(lrs?|betas?|alphas?|gammas?|lambdas?|temp\w*|weights?|coefs?)(_|$)",
     re.I,
 )
-_NAMES = ("number", "batch_number", "number_of_batch")
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ def _calls_bound(script: Script, node: ast.expr) -> list[ast.Call]:
 
 def deal_with_numbers(plan: Plan, found: Numbered, accelerator: str, rule: str, reason: str) -> None:
     """Deals the batches together with their numbers, which the loop then looks up by."""
-    taken = {n.id for n in plan.script.table.each(ast.Name)}
-    name = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
+    name = plan.script.free_name("number", "batch_number", "number_of_batch")
     plan.replace(found.call, rule, reason, f"enumerate({accelerator}.prepare({{it}}))", it=found.call)
     plan.replace(found.batch, rule, reason, f"({name}, {{it}})", it=found.batch)
     for one in found.reads:

@@ -16,9 +16,7 @@ from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import STEPS
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
-from crosstrain_migrate.syntax.walks import walk, walk_all
-
-_NAMES = ("turn", "own_turn", "number_of_turn")
+from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 
 def periods(script: Script, data: Data) -> list[ast.If]:
@@ -43,7 +41,7 @@ def turns_read(script: Script, data: Data) -> list[ast.Name]:
     nodes: list[ast.AST] = []
     if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
         suite = script.suite_of(loop)
-        behind = takewhile(lambda one: number not in _bound(one), suite[suite.index(loop) + 1 :])
+        behind = takewhile(lambda one: number not in names_stored_in(one), suite[suite.index(loop) + 1 :])
         nodes = walk_all((*loop.body, *behind))
     for node in nodes:
         match node:
@@ -51,10 +49,6 @@ def turns_read(script: Script, data: Data) -> list[ast.Name]:
                 if names_in(by) == {number} and _is_plain(by):
                     places.append(by)
     return [n for n in walk_all(places) if isinstance(n, ast.Name) and n.id == number]
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    return {n.id for n in walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _is_plain(node: ast.expr) -> bool:
@@ -99,8 +93,7 @@ def count_turns(
     """Deals the numbers; the loop counts its turns, and these reads are of them."""
     loop = data.loop
     assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
-    taken = {n.id for n in plan.script.table.each(ast.Name)}
-    turn = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
+    turn = plan.script.free_name("turn", "own_turn", "number_of_turn")
     plan.replace(loop.target, rule, reason, f"{turn}, {{it}}", it=loop.target)
     for one in reads:
         plan.replace(one, rule, reason, turn)

@@ -146,7 +146,7 @@ class Preparing:
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
-                inits = self.script.methods(cls, "__init__") if cls is not None else []
+                inits = self.script.methods(cls, "__init__")
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]

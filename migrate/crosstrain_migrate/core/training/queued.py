@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.plan import CORE, Plan, share_of
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.draws import RANDOM, moved_on
 from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
@@ -101,8 +101,7 @@ def _share_steps(plan: Plan, accelerators: Accelerators, numbers: tuple[ast.expr
         plan.note(RULE, numbers[0], reason, "divide them by `accelerator.num_processes`")
         return
     for number, accelerator in zip(numbers, knows, strict=True):
-        whole = "({it})" if isinstance(number, ast.BinOp) else "{it}"
-        code = f"-(-{whole} // {accelerator}.num_processes)"
+        code = share_of(number, accelerator or "")
         plan.replace(number, RULE, "an epoch has the steps of one process", code, it=number)
 
 
@@ -159,9 +158,7 @@ def gives_from_queue(script: Script, method: Function) -> bool:
 
 def _is_queue(script: Script, method: Function, get: ast.Call) -> bool:
     cls, of = script.class_of(method), get.func.value if isinstance(get.func, ast.Attribute) else get
-    made = [
-        v for m in (script.methods(cls) if cls is not None else ()) for v in script.values(m, written(of))
-    ]
+    made = [v for m in script.methods(cls) for v in script.values(m, written(of))]
     return any(isinstance(one, ast.Call) and last_name(one.func).endswith("Queue") for one in made)
 
 
@@ -224,6 +221,6 @@ def _seeds_with(script: Script, process: ast.Call, place: int) -> bool:
 def _feeds_training(script: Script, process: ast.Call) -> bool:
     """Whether a loop asks the object that starts a process for what comes out of its queue."""
     cls = script.class_of(script.frame(process))
-    methods = script.methods(cls) if cls is not None else []
+    methods = script.methods(cls)
     names = {one.name for one in methods if gives_from_queue(script, one)}
     return any(last_name(call.func) in names and script.loops_around(call) for call in script.calls)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.reading.alike import counters_of, turns_of
 from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
-
-from .lengths import raised_in
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 RULE = "CT201"
 REASON = "each process makes its share of the steps"
@@ -34,14 +32,13 @@ def plan_told_steps(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
             continue
         for told in _told(plan.script, data, data.loop):
             if place_of(told) < place_of(data.loop) and _is_length(plan, data, told, 0):
-                code = f"-(-{{steps}} // {accelerators.at(told)}.num_processes)"
-                plan.replace(told, RULE, REASON, code, steps=told)
+                plan.replace(told, RULE, REASON, share_of(told, accelerators.at(told)), it=told)
 
 
 def _told(script: Script, data: Data, loop: ast.For) -> list[ast.Name]:
     """The variables that are given to what the loop moves on: to an object of the project that it asks with its own count,
     and to a bar."""
-    counters = {*counters_of(loop, script), *raised_in(loop)}
+    counters = {*counters_of(loop, script), *turns_of(loop)}
     found: list[ast.expr] = []
     for call in (n for n in walk(loop) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)):
         counts = any(isinstance(given, ast.Name) and given.id in counters for given in call.args)
@@ -72,7 +69,8 @@ def plan_counted_epochs(plan: Plan, roles: Roles, accelerators: Accelerators) ->
     for data in roles.data:
         if not isinstance(data.loop, ast.For) or not is_array(plan.script, data.frame, data.node):
             continue
-        lengths, counters = _lengths_in(plan.script, data), _counters(data.loop)
+        lengths, stores = _lengths_in(plan.script, data), list(map(written, stores_in(data.loop)))
+        counters = {name for name in turns_of(data.loop) if stores.count(name) == 1}  # nothing else sets them
         for node in walk(data.loop):
             if (
                 isinstance(node, ast.BinOp)
@@ -80,8 +78,8 @@ def plan_counted_epochs(plan: Plan, roles: Roles, accelerators: Accelerators) ->
                 and ast.unparse(node.right) in lengths
                 and names_in(node.left) & counters
             ):
-                template = f"(-(-{{rows}} // {accelerators.at(node)}.num_processes))"
-                plan.replace(node.right, RULE, OF_ROWS, template, rows=node.right)
+                template = f"({share_of(node.right, accelerators.at(node))})"
+                plan.replace(node.right, RULE, OF_ROWS, template, it=node.right)
 
 
 def _lengths_in(script: Script, data: Data) -> set[str]:
@@ -89,11 +87,3 @@ def _lengths_in(script: Script, data: Data) -> set[str]:
     made = [data.node, *(v for name in names_in(data.node) for v in script.values(data.frame, name))]
     calls = [n for n in walk_all(made) if isinstance(n, ast.Call)]
     return {ast.unparse(one) for one in calls if last_name(one.func) == "len"}
-
-
-def _counters(loop: ast.For) -> set[str]:
-    """The variables to which each step adds one, and nothing else is done."""
-    adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add)]
-    ones = {written(s.target) for s in adds if isinstance(s.value, ast.Constant) and s.value.value == 1}
-    stores = [n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    return {name for name in ones if stores.count(name) == 1}

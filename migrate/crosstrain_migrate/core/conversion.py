@@ -31,12 +31,13 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators, Choice
+from .placing.accelerator import Accelerators
 from .placing.choice import device_choice, earliest, lifted
 from .placing.cuda_alone import note_moves_with_cuda
 from .placing.device_edits import plan_beside
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
+from .placing.known import Choice
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT

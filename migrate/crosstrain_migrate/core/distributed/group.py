@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.known import Choice
 from crosstrain_migrate.core.placing.ranks import without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan

@@ -19,8 +19,9 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
+from .returned import without_tail
 from .shown import shown_behind
-from .training_numbers import LOCAL, REDUCE, RULE, without_tail
+from .training_numbers import LOCAL, REDUCE, RULE
 
 _SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
 _ADDS = (Change.SUM, Change.LIST, Change.METER)

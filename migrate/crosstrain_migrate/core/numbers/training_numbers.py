@@ -26,7 +26,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .accumulators import Pass, adds_itself
 from .changes import Change
 from .means import is_object
-from .returned import returns_loss
+from .returned import returns_loss, without_tail
 from .whole_counts import WholeCounts, plan_bars
 
 RULE = "CT602"
@@ -42,7 +42,6 @@ _BATCHES = re.compile(
 )
 _MEANS = ("mean", "fmean", "average", "sum", "len")
 _VARIABLES = (ast.Name, ast.Attribute, ast.Subscript)
-_OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
 
 
 class TrainingNumbers:
@@ -384,24 +383,3 @@ def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:
     """Whether what a loop adds to is otherwise only set back to a constant in it."""
     others = [node for change, node in made if change is not Change.SUM]
     return all(isinstance(getattr(node, "value", None), ast.Constant) for node in others)
-
-
-def without_tail(value: ast.expr) -> ast.expr:
-    """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
-    while True:
-        if is_method(value, *_OF_LOSS):
-            value = value.func.value
-        elif (
-            isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
-        ):
-            value = value.args[0]
-        elif isinstance(value, ast.Attribute) and value.attr == "data":
-            value = value.value
-        elif (
-            isinstance(value, ast.Subscript)
-            and isinstance(value.value, ast.Attribute)
-            and value.value.attr == "data"
-        ):
-            value = value.value  # `loss.data[0]`, as it was before PyTorch 0.4
-        else:
-            return value

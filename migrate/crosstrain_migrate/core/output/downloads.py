@@ -299,13 +299,12 @@ class Downloads:
         suite = self.script.suite_of(statement)
         behind = suite[suite.index(statement) + 1 :]
         binds = bool(names_stored_in(statement))
-        state = self.files.state(statement)
         is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
         if not behind or is_tried or (binds and not isinstance(statement, ast.With)):
             self._leave(call)
             return
         if self.files.guard(statement):
-            self.plan.before(behind[0], RULE, REASON, f"{state}.wait_for_everyone()", GROUP)
+            self.files.wait_above(behind[0], REASON, RULE, GROUP, at=statement)
 
     def _inside(self, node: ast.AST) -> Iterator[ast.AST]:
         """What stands around a node in its function."""

@@ -12,8 +12,8 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .effects import Effects
 
@@ -245,6 +245,20 @@ class Meetings:
         met = self.helpers.met_in() if run else set()
         return any(self._communicates(function, set(), met) for function in run)
 
+    def only_writes(self, node: ast.With) -> bool:
+        """Whether a block does nothing but write, so that no other process needs it."""
+        inside, stores = walk_all(node.body), stores_in(*node.body)
+        if any("." in written(n) or reads_behind(self.script, node, written(n)) for n in stores):
+            return False
+        if any(
+            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
+            for n in inside
+        ):
+            return False
+        if self.helpers.keeps_something([*node.items, *inside]):
+            return False
+        return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
+
     def _run_by(self, call: ast.Call) -> list[Function]:
         """The functions of the project that a call may run: those of that name, or the constructors of the class."""
         if call not in self._runs:
@@ -264,3 +278,37 @@ class Meetings:
             return True
         called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
         return any(self._communicates(one, seen, met) for one in called)
+
+
+def null_device(
+    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
+) -> None:
+    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
+    `path` is asked to open itself."""
+    module = plan.script.module(path)
+    given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
+    other = f"{made}(os.devnull)" if made else "os.devnull"
+    code = f"{given} if {state}.is_main_process else {other}"
+    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
+    names = {
+        a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
+    }
+    if "os" not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))
+
+
+def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:
+    """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
+    frame, end = script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
+    stores = [one for one in script.stores(frame, name) if place_of(one) > end]
+    raised = [one for one in stores if isinstance(script.parent(one), ast.AugAssign)]
+    anew = [one for one in stores if one not in raised]
+    reads = (one for one in (*script.reads(frame, name), *raised) if place_of(one) > end)
+    return [one for one in reads if not any(_is_always_above(script, s, one) for s in anew)]
+
+
+def _is_always_above(script: Script, store: ast.expr, read: ast.expr) -> bool:
+    """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
+    around = [one for one in (read, *script.around(read)) if isinstance(one, ast.stmt)]
+    beside = (one for around_it in around for one in script.suite_of(around_it))
+    return place_of(store) < place_of(read) and script.statement(store) in beside

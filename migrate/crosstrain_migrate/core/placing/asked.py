@@ -16,8 +16,9 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .accelerator import Choice, chooses_visible
 from .elsewhere import behind
+from .first import chooses_visible
+from .known import Choice
 from .options import Option, Options
 from .origins import of_class, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of

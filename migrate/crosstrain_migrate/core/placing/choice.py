@@ -16,11 +16,10 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .accelerator import Choice
 from .asked import asked_device, device_among_settings, unknown_choice
 from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
-from .known import Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
+from .known import Choice, Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
 from .on_the_way import frames_to_training
 from .sides import (
     asks_availability,

@@ -15,8 +15,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import Choice
-from .known import own_statement
+from .known import Choice, own_statement
 from .options import Options
 from .origins import of_class
 

@@ -21,6 +21,7 @@ _SHARED = re.compile(
     re.I,
 )
 _DEPTH = 3
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
@@ -88,3 +89,14 @@ def _sets_an_option(script: Script, statement: ast.stmt) -> bool:
         return False
     values = script.values(script.frame(statement), root_of(statement.targets[0]))
     return any(isinstance(v, ast.Call) and last_name(v.func) in _OPTIONS for v in values)
+
+
+def chooses_visible(statement: ast.stmt) -> bool:
+    """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or VISIBLE not in ast.unparse(statement):
+        return False
+    inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
+    return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
+        isinstance(n, ast.Call) and last_name(n.func) in ("cuda", "to", "DataParallel", "load")
+        for n in walk(statement)
+    )

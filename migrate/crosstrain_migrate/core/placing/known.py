@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.script import Script
@@ -14,6 +15,27 @@ from crosstrain_migrate.syntax.walks import walk
 from .sides import flag_of, negated
 
 Place = ast.Name | ast.Attribute | ast.Call
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
+
+    An empty `code`: the accelerator is made there all the same. `device`: the author's device, or its number. `option`: what
+    holds the device, from then on that of the accelerator; `as_text`: what holds its name.
+    """
+
+    code: str
+    frame: Frame
+    before: ast.stmt
+    device: str = ""
+    option: str = ""
+    as_text: bool = True
+
+    @property
+    def is_of_option(self) -> bool:
+        """Whether what the author chose is asked for where the accelerator puts its own."""
+        return self.option != "" and self.option == self.device
 
 
 def own_statement(script: Script, frame: Frame, node: ast.AST, stores: Sequence[ast.AST]) -> ast.stmt:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import PARALLEL, NamesUsed, is_parallel
-from crosstrain_migrate.core.placing.accelerator import Accelerators, chooses_visible
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.first import chooses_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_method

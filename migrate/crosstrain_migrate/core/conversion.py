@@ -251,7 +251,7 @@ def _planned_by(
 def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
     """What the processes clip, keep and show, where their author knew of one."""
     plan_local_passes(plan, roles, dealt)
-    plan_clipping(plan, roles, accelerators)
+    plan_clipping(plan, accelerators)
     note_carried_state(plan, roles.data)
     note_kept_state(plan, roles)
     note_seeds(plan, roles)
@@ -352,27 +352,18 @@ def roles_in(text: str) -> list[RoleFact]:
 
 def _roles(roles: Roles) -> tuple[RoleFact, ...]:
     """Who is what, for the reports."""
-    found = [
-        RoleFact(one.text, "optimizer", one.call.lineno, f"line {one.call.lineno} steps it after a backward")
-        for one in roles.optimizers
-    ]
-    for data in roles.data:
-        line = data.node.lineno
-        found.append(
-            RoleFact(
-                roles.script.source(data.node),
-                "training loader",
-                line,
-                f"the loop of line {line} trains on it",
-            )
-        )
+    source, optimizers = roles.script.source, roles.optimizers
+    steps = [(one, one.call.lineno) for one in optimizers]
+    found = [RoleFact(one.text, "optimizer", n, f"line {n} steps it after a backward") for one, n in steps]
+    read = [(data.node, data.node.lineno) for data in roles.data]
     found += [
-        _module(roles, one, text) for one in roles.optimizers for text in roles.models_of(one.frame, one.text)
+        RoleFact(source(one), "training loader", n, f"the loop of line {n} trains on it") for one, n in read
     ]
     found += [
-        RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
-        for one in roles.schedulers
+        _module(roles, one, text) for one in optimizers for text in roles.models_of(one.frame, one.text)
     ]
+    steps = [(one, one.call.lineno) for one in roles.schedulers]
+    found += [RoleFact(one.text, "scheduler", n, f"line {n} steps it") for one, n in steps]
     return tuple(dict.fromkeys(found))
 
 

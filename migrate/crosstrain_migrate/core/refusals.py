@@ -10,7 +10,7 @@ import ast
 import re
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk_all
 
@@ -21,6 +21,7 @@ from .reading.data import Data
 from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
 from .reading.frameworks import FRAMEWORKS
 from .reading.imported import imported
+from .reading.made import constants, is_switched_off
 from .reading.roles import Roles
 from .reading.script import Script, is_statement_call
 from .training.backward import SUMMED, sums_over_rows
@@ -165,28 +166,15 @@ def _is_switched_off(script: Script, node: ast.AST) -> bool:
     """Whether a node stands under a flag of its function that is false by default and that no call gives: `if use_lbfgs:`."""
     frame = script.frame(node)
     calls = script.callers(frame) if is_function_frame(frame) else []
-    if not is_function_frame(frame) or not calls or any(k.arg is None for c in calls for k in c.keywords):
+    if not is_function_frame(frame) or not calls or any(script.last(c.func) != frame.name for c in calls):
         return False
-    given = defaults_by_name(frame.args).items()
-    off = {name for name, one in given if isinstance(one, ast.Constant) and not one.value}
-    off -= {name for name in off if script.stores(frame, name)}
-    below = node
-    for one in script.around(node):
-        if (
-            isinstance(one, ast.If)
-            and below in one.body
-            and isinstance(one.test, ast.Name)
-            and one.test.id in off
-        ):
-            name = one.test.id
-            return all(
-                script.last(c.func) == frame.name
-                and not any(isinstance(a, ast.Starred) for a in c.args)
-                and script.argument_for(c, frame, name) is None
-                for c in calls
-            )
-        below = one
-    return False
+    if any(isinstance(one, ast.Starred) for c in calls for one in c.args) or any(
+        keyword.arg is None for c in calls for keyword in c.keywords
+    ):
+        return False
+    given = {name for call in calls for name in script.given_by(call, frame)}
+    known = {name: value for name, value in constants(script, frame, {}).items() if name not in given}
+    return is_switched_off(script, node, frame, known)
 
 
 def _own_processes(script: Script) -> list[Finding]:

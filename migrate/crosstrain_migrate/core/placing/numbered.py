@@ -36,7 +36,6 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             place = origin(script, script.frame(node), written(node), through_names=True)
             sources[written(node)] = script.source(node)  # in the author's quotes
-            place = _first_of_list(script, *place, sources) or place
             key = place if option is None else option.call
             if (
                 key not in found or script.class_of(place[0]) is None
@@ -52,23 +51,6 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         return None, ""
     frame, text = next(iter(found.values()))
     return frame, sources.get(text, text)
-
-
-def _first_of_list(
-    script: Script, frame: Frame, text: str, sources: dict[str, str]
-) -> tuple[Frame, str] | None:
-    """The option behind a variable that is the first of several GPUs: `args.device[0] if type(args.device) is list else
-    args.device`. sources: what becomes of its text."""
-    value = values[0] if len(values := script.values(frame, text)) == 1 else None
-    option = value.orelse if isinstance(value, ast.IfExp) else None
-    if not isinstance(option, ast.Name | ast.Attribute) or not isinstance(value, ast.IfExp):
-        return None
-    own = written(option)
-    if ast.unparse(value.body) != f"{own}[0]" or own not in ast.unparse(value.test):
-        return None
-    frame, text = origin(script, frame, own, through_names=True)
-    sources[text] = ast.unparse(value).replace(own, text)
-    return frame, text
 
 
 def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:

@@ -79,7 +79,7 @@ def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
     return []
 
 
-def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def plan_clipping(plan: Plan, accelerators: Accelerators) -> None:
     script = plan.script
     scaled = any(is_method(call, "unscale_") for call in script.calls)
     for call in script.calls:

@@ -37,7 +37,7 @@ from .placing.cuda_alone import note_moves_with_cuda
 from .placing.device_edits import plan_beside
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
-from .placing.known import Choice
+from .placing.known import Choice, frames_to_training
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
@@ -48,7 +48,6 @@ from .placing.made_tensors import (
     plan_made_tensors,
     plan_one_hot_rows,
 )
-from .placing.on_the_way import frames_to_training
 from .placing.ranks import tell_ranks
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
@@ -71,8 +70,7 @@ from .training.backward import (
     plan_reduction,
     sums_over_rows,
 )
-from .training.counted_batches import plan_counted_batches, plan_own_counts
-from .training.counted_rows import plan_counted_rows
+from .training.counted_batches import plan_counted_batches, plan_counted_rows, plan_own_counts
 from .training.gpu_batches import plan_gpu_batches
 from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes

@@ -23,7 +23,7 @@ from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
-from crosstrain_migrate.core.training.periods import turns_read
+from crosstrain_migrate.core.training.numbered import turns_read
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 

@@ -26,8 +26,16 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .asked import asked_device, device_among_settings, unknown_choice
 from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
-from .known import Choice, Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
-from .on_the_way import frames_to_training
+from .known import (
+    Choice,
+    Place,
+    frames_to_training,
+    is_given_back,
+    is_known_above,
+    known_at,
+    own_statement,
+    set_by_calls,
+)
 from .sides import (
     asks_availability,
     chosen_as_device,

@@ -20,15 +20,13 @@ from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
-from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .device_edits import REASON, RULE, DeviceEdits
-from .device_texts import DeviceTexts
+from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .given_devices import is_given
 from .numbered import is_number, numbered_lists
-from .own_moves import has_nothing_else, has_own_cuda, is_told
+from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
-from .tensor_types import CUDA_TENSOR, TensorTypes
 
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")

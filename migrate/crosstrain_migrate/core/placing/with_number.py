@@ -14,9 +14,8 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .asked import holds_options
 from .first import chooses_visible, needs_accelerator
-from .known import Choice
+from .known import Choice, frames_to_training
 from .numbered import gpu_number, numbers_among
-from .on_the_way import frames_to_training
 from .options import Options
 from .origins import root_of_text
 from .sides import is_about_gpu, side_of

@@ -30,8 +30,16 @@ from .holders import Held, Holders
 from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
-from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
-from .periods import count_turns, stays_whole, turns_read
+from .numbered import (
+    Numbered,
+    count_turns,
+    deal_with_numbers,
+    is_counted,
+    numbered,
+    say_same_batches,
+    stays_whole,
+    turns_read,
+)
 from .schedules import (
     asks_at_each_step,
     counting_optimizers,

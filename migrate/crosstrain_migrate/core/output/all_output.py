@@ -77,11 +77,13 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self.accelerators.is_early(call):
-                continue
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
-            if not self.audience.is_guarded(call) and self._speaks(call):
+            if (
+                not self.audience.is_guarded(call)
+                and self._speaks(call)
+                and not self.accelerators.is_early(call)
+            ):
                 knows = (
                     self.accelerators.name
                     if self.accelerators.at_hand(call)

@@ -83,9 +83,8 @@ class _Display:
         """Whether a statement makes nothing that a visible one needs, and changes nothing."""
         # Code that computes with a model does not depend on how its class is written.
         shared = self.shared - (self.models - names_in(statement))
-        below = [
-            s for s in self.visible if s.lineno > statement.lineno
-        ]  # also what training above bound before
+        # Also what training above bound before.
+        below = [s for s in self.visible if s.lineno > statement.lineno]
         if (
             bindings([statement]) & {*self.needed, *self.notebook.read_by(below)}
             or self.notebook.reach([statement]) & shared

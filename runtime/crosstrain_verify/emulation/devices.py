@@ -35,6 +35,7 @@ FACTORIES = [
 ]
 METHODS = ["to", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 TENSOR_TYPES = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
+# Functions of torch.cuda: how much memory is used, and what a device alone would do.
 MEMORY = [
     "max_memory_allocated",
     "max_memory_cached",
@@ -323,9 +324,8 @@ def _replace_distribution() -> None:
     def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("device_id", None)
         asked = "gloo" if backend and "nccl" in str(backend) else backend
-        distributed_c10d.init_process_group(
-            asked, *args, **kwargs
-        )  # looked up now, because the runtime may have replaced it
+        # Looked up now, because the runtime may have replaced it.
+        distributed_c10d.init_process_group(asked, *args, **kwargs)
 
     @functools.wraps(real_wrapper)
     def wrap(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:

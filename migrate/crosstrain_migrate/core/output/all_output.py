@@ -77,16 +77,10 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self.accelerators.is_early(call):
-                continue
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):
-                knows = (
-                    self.accelerators.name
-                    if self.accelerators.at_hand(call)
-                    else self.plan.state(call, "print")
-                )
+                knows = self.accelerators.state(call, "print")
                 self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
 
     def _is_of_others(self, call: ast.Call) -> bool:
@@ -97,7 +91,7 @@ class Output:
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         if self.script.module(call) in self._speaking and not self._is_of_others(call):
-            return True
+            return not self.accelerators.is_early(call)
         self._leave(call)
         return False
 

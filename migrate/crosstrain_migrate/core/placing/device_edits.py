@@ -30,6 +30,7 @@ class DeviceEdits:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
+        self._is_mapped = is_mapped
         self.lost = Lost(plan, accelerators, is_mapped=is_mapped)
         self.whole: set[ast.AST] = set()
 
@@ -61,13 +62,10 @@ class DeviceEdits:
         """Whether a device is one of a file that the script imports, `config.device`, which takes a GPU by its number: that file
         is read before the script begins, and only it knows the number, or the test that takes the CPU instead."""
         file, bound = self.script.frame(node), self.script.statement(node)
-        if (
-            self.script.is_entry(node)
-            or not isinstance(file, ast.Module)
-            or not isinstance(bound, ast.Assign)
-        ):
+        if self._is_mapped or self.script.is_entry(node) or not isinstance(file, ast.Module):
             return False
-        values = self.script.values(file, ast.unparse(bound.targets[0])) if node is bound.value else []
+        is_bound = isinstance(bound, ast.Assign) and bound.value is node
+        values = self.script.values(file, ast.unparse(bound.targets[0])) if is_bound else []
         return not self.accelerators.keeps_cpu and any(map(self.lost.number_in, values))
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:

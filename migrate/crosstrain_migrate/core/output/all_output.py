@@ -23,6 +23,8 @@ from .saving import plan_saving
 from .stamps import Stamps
 from .writers import speaks
 
+_LEFT = "files that neither train nor evaluate print on every process"
+
 
 class Output:
     """Plans what one process does."""
@@ -77,11 +79,13 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self.accelerators.is_early(call):
-                continue
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
-            if not self.audience.is_guarded(call) and self._speaks(call):
+            if self.audience.is_guarded(call):
+                continue
+            if self.accelerators.is_early(call):
+                self._leave(call, "what is printed before the device is chosen, every process prints")
+            elif self._speaks(call):
                 knows = (
                     self.accelerators.name
                     if self.accelerators.at_hand(call)
@@ -101,8 +105,7 @@ class Output:
         self._leave(call)
         return False
 
-    def _leave(self, call: ast.Call) -> None:
+    def _leave(self, call: ast.Call, reason: str = _LEFT) -> None:
         """Says that every process prints here."""
         if self.script.is_reached(call) and self.audience.is_all(call):
-            reason = "files that neither train nor evaluate print on every process"
             self.plan.note(PRINT, call, reason, "nothing needs to be done")

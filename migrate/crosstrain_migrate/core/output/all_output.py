@@ -101,7 +101,7 @@ class Output:
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         if self.script.module(call) in self._speaking and not self._is_of_others(call):
-            return True
+            return not self.accelerators.is_early(call)
         self._leave(call)
         return False
 

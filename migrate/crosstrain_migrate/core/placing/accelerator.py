@@ -34,7 +34,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 def chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or VISIBLE not in ast.unparse(statement):
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or is_main_test(statement):
+        return False
+    if VISIBLE not in ast.unparse(statement):
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(

@@ -92,6 +92,7 @@ def _is_plain(value: ast.expr) -> bool:
     """Whether an expression may be written twice: an option, or its text."""
     plain = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.expr_context
     return all(
-        isinstance(n, plain) or (isinstance(n, ast.Call) and last_name(n.func) == "str" and not n.keywords)
+        isinstance(n, plain)
+        or (isinstance(n, ast.Call) and last_name(n.func) in ("str", "strip") and not n.keywords)
         for n in walk(value)
     )

@@ -1,21 +1,16 @@
-"""What an observed run writes down: objects, where they were made, and which tensors follow the batch's rows."""
+"""What an observed run writes down: which expressions are means over the batch, and which are sums."""
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.cli.run import Request, run
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Observed, Options
-from crosstrain_verify.observing.document import text
+from crosstrain_verify.observing.document import kinds, text
 from crosstrain_verify.observing.observe import observe
-from crosstrain_verify.observing.tensors import compared
-from crosstrain_verify.records.observations import Observations, Place, Values
-from crosstrain_verify.records.permutation import permutation
-from crosstrain_verify.tracing.observation.batches import order_of
+from crosstrain_verify.records.observations import Observations, Place
 
 from tests.golden.cases import GOLDEN
 from tests.notebooks.support import notebook
@@ -51,9 +46,9 @@ def test_a_script_that_distributes_itself_is_seen_on_two_processes(tmp_path: Pat
     found = observe(script, folder=tmp_path, timeout=300)
     assert found.facts is not None, found.error
     assert found.facts["run"]["processes"] == 2
-    assert found.facts["ran on rank 0 alone"] == {"train.py": [[12, 12]]}
-    names = {one["class"]["name"].split(".")[-1] for one in found.facts["objects"]}
-    assert "DistributedDataParallel" in names
+    assert {tuple(one["at"][1:3]) for one in found.facts["places"] if one["tensor"]["is"] == "mean"} == {
+        (10, 27)
+    }
 
 
 def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
@@ -63,41 +58,22 @@ def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
     assert found.facts is None and "no data here" in found.error
 
 
-# -- tensors, by hand ----------------------------------------------------------------------------------------
-
-ROWS = 4
-ORDER = list(permutation(ROWS))
-COLUMN = np.array([1.0, 5.0, -2.0, 0.5])
-PLAIN = (4,), COLUMN
-
-
-def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Observations:
-    one = Values(0, (1, 0), 7, rows, shape, np.asarray(numbers, dtype=np.float64))
-    return Observations(places=[Place("train.py", (1, 0, 1, 1))], values=[one])
-
-
 @pytest.mark.parametrize(
-    ("plain", "permuted", "doubled", "kind"),
+    ("once", "twice", "kind"),
     [
-        pytest.param(PLAIN, ((4,), COLUMN[ORDER]), ((8,), np.tile(COLUMN, 2)), "rows", id="rows"),
-        pytest.param(PLAIN, ((4,), COLUMN[ORDER]), ((8,), np.tile(COLUMN / 2, 2)), "", id="normalised"),
-        pytest.param(PLAIN, ((4,), COLUMN[ORDER]), None, "", id="never-doubled"),
-        pytest.param(PLAIN, PLAIN, ((8,), np.tile(COLUMN, 2)), "fixed", id="stays"),
-        pytest.param(((4,), COLUMN * 0), ((4,), COLUMN * 0), ((8,), np.zeros(8)), "", id="all-the-same"),
-        pytest.param(((3,), []), ((3,), []), ((3,), []), "no rows", id="another-number"),
-        pytest.param(((), [2.0]), ((), [2.0]), ((), [2.0]), "mean", id="mean"),
-        pytest.param(((), [2.0]), ((), [2.0]), ((), [4.0]), "sum", id="sum"),
-        pytest.param(((), [2.0]), ((), [2.0]), ((), [3.1]), "", id="drawn"),
+        pytest.param([2.0, 3.0], [2.0, 3.0], "mean", id="mean"),
+        pytest.param([2.0, 3.0], [4.0, 6.0], "sum", id="sum"),
+        pytest.param([2.0], [3.1], "", id="drawn"),
+        pytest.param([2.0, 3.0], [2.0, 6.0], "", id="now-this-now-that"),
+        pytest.param([2.0, 0.0], [2.0, 0.0], "mean", id="a-zero-shows-nothing"),
+        pytest.param([2.0], [], "", id="never-doubled"),
     ],
 )
-def test_what_runs_with_altered_batches_say(plain: Any, permuted: Any, doubled: Any, kind: str) -> None:
-    twice = sighted(*doubled, rows=2 * ROWS) if doubled else None
-    assert compared(sighted(*plain), sighted(*permuted), twice)[0].kind == kind
-
-
-def test_each_row_of_an_altered_batch_is_known() -> None:
-    assert order_of("permuted", ROWS) == ORDER != order_of("seen", ROWS)
-    assert order_of("doubled", 2) == order_of("halved", ROWS) == [0, 1, 0, 1]
+def test_what_a_run_with_doubled_batches_says(once: list[float], twice: list[float], kind: str) -> None:
+    place = Place("train.py", 1, 0, 1, 4)
+    seen, doubled = (Observations(["train.py"], {place: {1: numbers}}) for numbers in (once, twice))
+    assert kinds(seen, doubled).get(place, "") == kind
+    assert kinds(seen, None) == {}
 
 
 CELLS = """\

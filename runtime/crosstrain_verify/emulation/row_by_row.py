@@ -20,24 +20,7 @@ def _unchanged(*args: Any, **kwargs: Any) -> Any:
 
 def install() -> None:
     """Replace the functions, for the rest of this process."""
-    functional: Any = torch.nn.functional
-    for name in DROPOUTS:
-        setattr(functional, name, functools.wraps(getattr(functional, name))(_unchanged))
-    attention = functional.scaled_dot_product_attention
-
-    @functools.wraps(attention)
-    def without_dropout(
-        query: Any,
-        key: Any,
-        value: Any,
-        attn_mask: Any = None,
-        dropout_p: float = 0.0,
-        *rest: Any,
-        **more: Any,
-    ) -> Any:
-        return attention(query, key, value, attn_mask, 0.0, *rest, **more)
-
-    functional.scaled_dot_product_attention = without_dropout
+    without_dropout()
     module: Any = torch
     normalise = module.batch_norm
 
@@ -48,3 +31,25 @@ def install() -> None:
         return normalise(values, weight, bias, mean, var, training and mean is None, *rest)
 
     module.batch_norm = batch_norm
+
+
+def without_dropout() -> None:
+    """Switch dropout off, for the rest of this process."""
+    functional: Any = torch.nn.functional
+    for name in DROPOUTS:
+        setattr(functional, name, functools.wraps(getattr(functional, name))(_unchanged))
+    attention = functional.scaled_dot_product_attention
+
+    @functools.wraps(attention)
+    def kept_whole(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        return attention(query, key, value, attn_mask, 0.0, *rest, **more)
+
+    functional.scaled_dot_product_attention = kept_whole

@@ -1,6 +1,5 @@
-"""Observing: the original trains for a few steps, and the values of its source's expressions are recorded.
+"""Observing: the original trains for a few steps, and what its losses are over the rows of a batch, a mean or a sum, is seen.
 
-`observe` runs it four times: as it is, with permuted batches, with doubled batches, and with batches in which copies of the
-first half of the rows replace the second. `tensors` compares what these runs recorded, and `document` makes the facts file
-that `migrate` reads. Nothing is written outside of the runs' scratch folders, and nothing leaves the machine.
+`observe` runs it as it is, and with batches in which every row is there twice. `document` compares the two and makes the
+facts file that `migrate` reads. Nothing is written outside of the runs' scratch folders, and nothing leaves the machine.
 """

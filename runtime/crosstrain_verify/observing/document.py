@@ -1,18 +1,18 @@
-"""The facts file: JSON with one object, place or file on each line, so that a change can be reviewed."""
+"""The facts file: JSON with one expression or file on each line, so that a change can be reviewed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain_verify.observing.tensors import TensorFact
-from crosstrain_verify.records.observations import Defined, Observations, Place
+from crosstrain_verify.records.observations import Observations, Place
 
 VERSION = 1
+CLOSE = 1e-3  # relative error up to which two numbers are taken for the same
 
 
 @dataclass(frozen=True)
@@ -31,137 +31,61 @@ class Run:
     notes: tuple[str, ...]
 
 
-def document(
-    script: Path,
-    run: Run,
-    seen: Observations,
-    tensors: Mapping[int, TensorFact],
-    losses: Sequence[str],
-    other: Observations | None = None,
-) -> dict[str, Any]:
-    """The contents of the facts file, which `migrate --facts` reads.
+def kinds(seen: Observations, doubled: Observations | None) -> dict[Place, str]:
+    """The expressions that were a mean over the rows of each batch ("mean"), and those that were a sum ("sum").
 
-    losses: the places of backward passes, as "file:line:function". other: what rank 1 has observed.
+    doubled: of the run whose batches had every row twice; None where it did not end.
     """
-    files = sorted({place.file for place in seen.places})
-    told = _Told(script, seen, tensors)
+    found = {}
+    for place, passes in seen.numbers.items():
+        twice = doubled.numbers.get(place, {}) if doubled is not None else {}
+        told = {
+            _kind(a, b)
+            for number, ours in passes.items()
+            for a, b in zip(ours, twice.get(number, ()), strict=False)
+        } - {""}
+        if len(told) == 1:
+            found[place] = told.pop()
+    return found
+
+
+def _kind(once: float, twice: float) -> str:
+    """What a number is: a mean stays the same when every row is there twice, and a sum doubles; "" for anything else."""
+    allowed = CLOSE * max(abs(once), abs(twice))
+    if not 0 < allowed < float("inf"):
+        return ""
+    if abs(once - twice) <= allowed:
+        return "mean"
+    return "sum" if abs(2 * once - twice) <= allowed else ""
+
+
+def document(script: Path, run: Run, files: Iterable[str], kinds: Mapping[Place, str]) -> dict[str, Any]:
+    """The contents of the facts file, which `migrate --facts` reads. files: those of the project that ran."""
     return {
         "version": VERSION,
         "script": script.name,
-        "run": {
-            "arguments": list(run.arguments),
-            "processes": run.processes,
-            "steps": run.steps,
-            "seconds": round(run.seconds, 1),
-            "data": run.data,
-            "notes": list(run.notes),
-        },
-        "files": {name: _checksum(script.parent / _file(name)) for name in _whole(files)},
-        "objects": [told.object(number) for number in range(len(seen.objects))],
-        "places": told.places(),
-        "ran": told.lines(seen),
-        **({"ran on rank 0 alone": told.lines(seen, other)} if other is not None else {}),
-        "losses": sorted(set(losses)),
+        "run": asdict(run) | {"seconds": round(run.seconds, 1)},
+        "files": {name: _checksum(script.parent / name) for name in sorted(set(map(_file, files)))},
+        "places": [{"at": place, "tensor": {"is": kinds[place]}} for place in sorted(kinds)],
     }
 
 
 def text(facts: Mapping[str, Any]) -> str:
-    """The text of the facts file: every object, place and file has its own line."""
-    parts = []
-    for name, value in facts.items():
-        if name in {"objects", "places"}:
-            lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
-            parts.append(f'"{name}": [\n{lines}\n ]' if value else f'"{name}": []')
-        elif isinstance(value, dict) and name != "run":
-            lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items())
-            parts.append(f'"{name}": {{\n{lines}\n }}' if value else f'"{name}": {{}}')
-        else:
-            parts.append(f'"{name}": {json.dumps(value)}')
+    """The text of the facts file: every expression and file has its own line."""
+    parts = [f'"{name}": {json.dumps(facts[name])}' for name in ("version", "script", "run")]
+    files = (f"{json.dumps(name)}: {json.dumps(checksum)}" for name, checksum in facts["files"].items())
+    parts.append('"files": ' + _lines("{", files, "}"))
+    parts.append('"places": ' + _lines("[", map(json.dumps, facts["places"]), "]"))
     return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
-class _Told:
-    """Observations in the form of the facts file."""
-
-    def __init__(self, script: Path, seen: Observations, tensors: Mapping[int, TensorFact]) -> None:
-        self._script = script
-        self._seen = seen
-        self._tensors = tensors
-
-    def object(self, number: int) -> dict[str, Any]:
-        one = self._seen.objects[number]
-        made = {"made": [self._at(self._seen.places[place]) for place in one.made]} if one.made else {}
-        more = ({"of": one.of} if one.of else {}) | one.about
-        return {"role": one.role, "class": _defined(one.kind), **made, **more}
-
-    def places(self) -> list[dict[str, Any]]:
-        """The places about which something is known, by file and position."""
-        numbers = {*self._seen.objects_at, *self._seen.code, *self._seen.methods, *self._tensors}
-        listed = sorted(
-            numbers, key=lambda number: (self._seen.places[number].file, self._seen.places[number].at)
-        )
-        told = ({"at": self._at(self._seen.places[number]), **self._what(number)} for number in listed)
-        return [one for one in told if len(one) > 1]
-
-    def _what(self, number: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if stood := self._seen.objects_at.get(number):
-            found["objects"] = stood
-        if code := self._seen.code.get(number):
-            found["code"] = [_defined(one) for one in code]
-        if methods := self._seen.methods.get(number):
-            found["methods"] = [{"of": owner, **_defined(one)} for one, owner in methods]
-        fact = self._tensors.get(number)
-        if fact is not None and fact.kind:
-            shape = {"shape": list(fact.shape)} if fact.shape else {}
-            each = {"each": fact.each} if fact.each > 1 else {}
-            alone = {"alone": True} if fact.alone else {}
-            found["tensor"] = {"is": fact.kind, "loader": fact.loader, **alone, **each, **shape}
-        return found
-
-    @staticmethod
-    def lines(seen: Observations, other: Observations | None = None) -> dict[str, list[list[int]]]:
-        """By file, the ranges of lines at which something ran. Lines between two ranges are no code, or did not run.
-
-        other: leave out the lines at which something ran there, too.
-        """
-        elsewhere = {_line(other, number) for number in other.ran} if other is not None else set()
-        by_file: dict[str, set[int]] = {}
-        for file, line in {_line(seen, number) for number in seen.ran} - elsewhere:
-            by_file.setdefault(file, set()).add(line)
-        return {file: _ranges(sorted(lines)) for file, lines in sorted(by_file.items())}
-
-    @staticmethod
-    def _at(place: Place) -> list[Any]:
-        return [place.file, *place.at]
-
-
-def _line(seen: Observations, number: int) -> tuple[str, int]:
-    place = seen.places[number]
-    return place.file, place.at[0]
-
-
-def _defined(one: Defined) -> dict[str, Any]:
-    where = {"file": one.file} if one.file else {}
-    return {"name": one.name, **where, **({"line": one.line} if one.line else {})}
-
-
-def _ranges(lines: Sequence[int]) -> list[list[int]]:
-    found: list[list[int]] = []
-    for line in lines:
-        if found and found[-1][1] == line - 1:
-            found[-1][1] = line
-        else:
-            found.append([line, line])
-    return found
-
-
-def _whole(names: Sequence[str]) -> list[str]:
-    """The files of these names; the cells of a notebook are one file."""
-    return sorted({_file(name) for name in names})
+def _lines(opening: str, items: Iterable[str], closing: str) -> str:
+    shown = ",\n  ".join(items)
+    return f"{opening}\n  {shown}\n {closing}" if shown else opening + closing
 
 
 def _file(name: str) -> str:
+    """The file of this name; the cells of a notebook are one file."""
     return name.rpartition(":cell ")[0] or name
 
 

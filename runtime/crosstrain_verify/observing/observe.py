@@ -1,4 +1,4 @@
-"""Runs a script as it is and with altered batches, and records the values of its expressions."""
+"""Runs a script as it is and with doubled batches, and tells which of its expressions are means and which are sums."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 from crosstrain_verify.emulation.emulated import NOTES
 from crosstrain_verify.engine import devices_for
 from crosstrain_verify.judging.rank_by_rank import start
-from crosstrain_verify.observing.document import Run, document
-from crosstrain_verify.observing.tensors import compared
-from crosstrain_verify.records.observations import Observations
+from crosstrain_verify.observing.document import Run, document, kinds
 from crosstrain_verify.report.report import Verdict
-from crosstrain_verify.running.client import Alteration, Data, Server, shared_server
+from crosstrain_verify.running.client import Data, Server, shared_server
 from crosstrain_verify.running.runs import Finished, Progress, Request, Runner, Variant, VerifyInputError
 
 SEVERAL = 2  # processes of a script that distributes itself
@@ -64,53 +62,37 @@ def observe(
     request = replace(request, devices=devices_for(request, (path,)))
     with tempfile.TemporaryDirectory(prefix="crosstrain-observe-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
-        return _Observing(runner, path).observed()
-
-
-class _Observing:
-    def __init__(self, runner: Runner, script: Path) -> None:
-        self._runner = runner
-        self._script = script
-
-    def observed(self) -> Observed:
-        variant, done = self._first()
+        variant, done = _first(runner, path)
         seen = done.ranks[0].observations
         if done.run.verdict is not Verdict.RAN or seen is None:
             return Observed(None, done.run.error.strip() or "it makes no optimizer step")
-        permuted = self._again(variant, "permuted", "rows permuted")
-        doubled = self._again(variant, "doubled", "rows doubled")
-        halved = self._again(variant, "halved", "half of the rows")
-        tensors = compared(seen, permuted, doubled, halved)
-        losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
-        other = done.ranks[1].observations if len(done.ranks) > 1 else None
-        return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))
+        again = replace(variant, name="observed, rows doubled", observed="doubled")
+        doubled = runner.run(path, again).ranks[0].observations  # however far it got
+        run = _about(runner.request, variant, done)
+        return Observed(document(path, run, seen.files, kinds(seen, doubled)))
 
-    def _first(self) -> tuple[Variant, Finished]:
-        """The first run that trains, or the last one that was tried, and how it was started; the simplest way is first."""
-        if b"init_process_group" in self._script.read_bytes():
-            started = start(self._runner, self._script, SEVERAL, observed="seen")
-            if started is not None:
-                return started.variant, started.done
-        variant = Variant("observed", observed="seen", few=True)
-        done = self._runner.original(self._script, variant)
-        if done.run.verdict is not Verdict.RAN:
-            variant = replace(variant, few=False)
-            done = self._runner.original(self._script, variant)
-        return variant, done
 
-    def _again(self, variant: Variant, altered: Alteration, name: str) -> Observations | None:
-        """What a run with altered batches observed, however far it got."""
-        done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
-        return done.ranks[0].observations
+def _first(runner: Runner, script: Path) -> tuple[Variant, Finished]:
+    """The first run that trains, or the last one that was tried, and how it was started; the simplest way is first."""
+    if b"init_process_group" in script.read_bytes():
+        started = start(runner, script, SEVERAL, observed="seen")
+        if started is not None:
+            return started.variant, started.done
+    variant = Variant("observed", observed="seen", few=True)
+    done = runner.original(script, variant)
+    if done.run.verdict is not Verdict.RAN:
+        variant = replace(variant, few=False)
+        done = runner.original(script, variant)
+    return variant, done
 
-    def _about(self, variant: Variant, done: Finished) -> Run:
-        request = self._runner.request
-        devices = variant.devices or request.devices
-        notes = [NOTES[name] for name in sorted(done.ranks[0].asked)]
-        if devices != "real":
-            notes.append(f"torch.cuda.is_available() was {'true' if devices == 'present' else 'false'}")
-        if not variant.few:
-            notes.append("passes over loaders were not cut short")
-        ended = done.ranks[0].ending == "stopped"
-        notes += ["the script was ended after these steps"] if ended else []
-        return Run(request.args, variant.world, done.run.steps, done.run.seconds, request.data, tuple(notes))
+
+def _about(request: Request, variant: Variant, done: Finished) -> Run:
+    devices = variant.devices or request.devices
+    notes = [NOTES[name] for name in sorted(done.ranks[0].asked)]
+    if devices != "real":
+        notes.append(f"torch.cuda.is_available() was {'true' if devices == 'present' else 'false'}")
+    if not variant.few:
+        notes.append("passes over loaders were not cut short")
+    if done.ranks[0].ending == "stopped":
+        notes.append("the script was ended after these steps")
+    return Run(request.args, variant.world, done.run.steps, done.run.seconds, request.data, tuple(notes))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstrain_verify.records import journal, observations
 
-TRACE_FILE = "trace.json"
-WEIGHTS_FILE = "weights.npy"
+TRACE_FILE = "trace.pickle"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
-SEEN_FILE = "seen.npz"
 CHECKS_FILE = "checks.jsonl"  # the runtime's journal
 # Some versions of torch print this line to standard output when processes connect.
 OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
@@ -188,48 +186,22 @@ class RankTrace:
 
 
 def write(folder: Path, trace: RankTrace) -> None:
-    """Write a rank's trace. `trace.json` appears last, and only when it is complete."""
-    np.save(folder / WEIGHTS_FILE, trace.weights)
-    if trace.observations is not None:
-        observations.write(folder / SEEN_FILE, trace.observations)
-    data = asdict(replace(trace, observations=None))
-    for name in ("weights", "lines", "stderr", "stack", "checks", "observations"):
-        del data[name]
+    """Write a rank's trace. The file appears only when it is complete."""
     partial = folder / (TRACE_FILE + ".part")
-    partial.write_text(json.dumps(data), encoding="utf-8")
+    partial.write_bytes(pickle.dumps(trace))
     partial.replace(folder / TRACE_FILE)
 
 
 def read(folder: Path) -> RankTrace:
     """Read a rank's folder, even if the rank was ended before it wrote its trace."""
-    printed: dict[str, Any] = {
-        "lines": tuple(line for line in _text(folder / STDOUT_FILE).splitlines() if not OF_GLOO.match(line)),
-        "stderr": _text(folder / STDERR_FILE),
-        "stack": _text(folder / STACK_FILE),
-        "checks": journal.read(folder / CHECKS_FILE),
-        "observations": observations.read(folder / SEEN_FILE),
-    }
-    if not (folder / TRACE_FILE).exists():
-        return RankTrace("unfinished", **printed)
-    data = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
-    events = tuple(
-        Event(**(e | {"values": tuple(e["values"]), "parts": tuple(e["parts"])})) for e in data.pop("events")
-    )
-    batches = tuple(Batch(**b) for b in data.pop("batches"))
-    where = tuple(Printed(**p) for p in data.pop("printed"))
-    parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
-    weights = np.load(folder / WEIGHTS_FILE)
-    xla = data.pop("xla")
-    data["noise"] = tuple(data["noise"])
-    return RankTrace(
-        xla=XlaCounts(tuple(xla.pop("compiled")), **xla) if xla else None,
-        events=events,
-        batches=batches,
-        printed=where,
-        parameters=parameters,
-        weights=weights,
-        **data,
-        **printed,
+    file = folder / TRACE_FILE
+    trace: RankTrace = pickle.loads(file.read_bytes()) if file.exists() else RankTrace("unfinished")
+    return replace(
+        trace,
+        lines=tuple(line for line in _text(folder / STDOUT_FILE).splitlines() if not OF_GLOO.match(line)),
+        stderr=_text(folder / STDERR_FILE),
+        stack=_text(folder / STACK_FILE),
+        checks=journal.read(folder / CHECKS_FILE),
     )
 
 

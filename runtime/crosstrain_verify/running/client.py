@@ -9,13 +9,14 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from crosstrain.requirements import install
 
+# What the server imports before it forks any run.
 # torch._dynamo is here because the first optimizer of a process imports it, which takes a second.
 PRELOAD = (
     "torch",
@@ -42,7 +43,7 @@ FOREIGN = (
 
 Devices = Literal["real", "absent", "present"]
 Data = Literal["real", "synthetic"]
-Alteration = Literal["", "seen", "permuted", "doubled", "halved"]
+Alteration = Literal["", "seen", "doubled"]
 
 
 class ServerError(RuntimeError):
@@ -60,8 +61,8 @@ class Conditions:
         frozen: undo every optimizer step.
         cut_short: after the last step, end the passes over these loaders and continue until the next one begins.
         leave_out: (loader, samples): how many samples to leave out at the end of a loader's data set.
-        observed: record what each expression stands for (`tracing.observation`) while batches are as they are,
-            permuted, doubled, or have copies of their first half in place of the second.
+        observed: record the numbers that expressions stand for (`tracing.observation`) while batches are as they are
+            ("seen"), or have every row twice ("doubled").
         few: end each pass of an observed run after a few batches.
         double: compute in float64 instead of float32.
         keep: loaders whose batches are kept for another run.
@@ -135,12 +136,12 @@ class JobResult:
 
 
 class Server:
-    """A server process. preload: modules to import in addition to PRELOAD, before any run is forked."""
+    """A server process."""
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
+    def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="crosstrain-server-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD, *preload],
+            [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # `-m` puts the working directory first on the module path, where no file of the user's may be found.
@@ -222,14 +223,12 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_shared: dict[tuple[str, ...], Server] = {}
+_shared: list[Server] = []
 
 
-def shared_server(preload: Sequence[str] = ()) -> Server:
-    """This process's server for these preloaded modules. It is started on first use and ended at exit."""
-    key = tuple(preload)
-    server = _shared.get(key)
-    if server is None or not server.alive:
-        server = _shared[key] = Server(preload)
-        atexit.register(server.close)
-    return server
+def shared_server() -> Server:
+    """This process's server. It is started on first use and ended at exit."""
+    if not _shared or not _shared[-1].alive:
+        _shared.append(Server())
+        atexit.register(_shared[-1].close)
+    return _shared[-1]

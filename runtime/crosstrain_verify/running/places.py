@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from crosstrain_verify.records.observations import Defined, Observations
+from crosstrain_verify.records.observations import Observations
 from crosstrain_verify.records.traces import RankTrace
 
 
@@ -24,7 +24,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
-        observations=_below(trace.observations, cwd, script) if trace.observations is not None else None,
+        observations=_below(trace.observations, script) if trace.observations is not None else None,
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
         ),
@@ -34,21 +34,11 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
     )
 
 
-def _below(seen: Observations, cwd: Path, script: Path) -> Observations:
+def _below(seen: Observations, script: Path) -> Observations:
     """The observations with files named by their path from the script's folder."""
 
     def short(file: str) -> str:
-        return os.path.relpath(file, script.parent) if file else ""
+        return os.path.relpath(file, script.parent)
 
-    def renamed(one: Defined) -> Defined:
-        return replace(one, file=short(one.file))
-
-    return replace(
-        seen,
-        places=[replace(place, file=short(place.file)) for place in seen.places],
-        objects=[replace(one, kind=renamed(one.kind)) for one in seen.objects],
-        code={place: list(map(renamed, found)) for place, found in seen.code.items()},
-        methods={
-            place: [(renamed(one), owner) for one, owner in found] for place, found in seen.methods.items()
-        },
-    )
+    numbers = {place._replace(file=short(place.file)): passes for place, passes in seen.numbers.items()}
+    return Observations([short(file) for file in seen.files], numbers)

@@ -115,11 +115,9 @@ class RunEnvironment:
         job = self._job
         # The rest of the time is for the script's end and for writing the trace.
         seconds = OBSERVED * job["timeout"]
-        folder = (
-            Path(job["script"]).parent
-            if Path(job["cwd"]) not in Path(job["script"]).parents
-            else Path(job["cwd"])
-        )
-        self.observation = Observation(folder, self._tracer, job["observed"], seconds)
+        script, cwd = Path(job["script"]), Path(job["cwd"])
+        folder = cwd if cwd in script.parents else script.parent
+        doubled = job["observed"] == "doubled"
+        self.observation = Observation(folder, self._tracer, doubled=doubled, seconds=seconds)
         self.observation.install(few=job["few"])
         self.compiled = self.observation.compiled

@@ -102,9 +102,9 @@ class Reached:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
         `mode == "train"`, is looked up nowhere."""
         is_compared = isinstance(self.script.parent(node), ast.Compare)
-        if is_compared and not self._asked_of_objects and not self._looks_up_by_name:
-            return
         text = str(node.value)
+        if is_compared and not text.startswith((*self._asked_of_objects,)) and not self._looks_up_by_name:
+            return
         yield from self.script.defined.get(text, ())
         for word in re.findall(r"\w+", text) if "|" in text else ():
             found = self.script.defined.get(word, ())

@@ -135,6 +135,7 @@ def test_one_process_writes_what_an_object_opens_above_or_below_the_choice(lines
         ('"0"', '"LOCAL_RANK" not in os.environ'),
         ("str(args.gpu)", '"LOCAL_RANK" not in os.environ or "," in str(args.gpu)'),
         ("args.gpu.strip()", '"LOCAL_RANK" not in os.environ or "," in args.gpu.strip()'),
+        ("gpus[:-1]", '"LOCAL_RANK" not in os.environ or "," in gpus[:-1]'),
         ('"0,1"', ""),  # the processes share them
         ('"-1"', ""),  # the CPU
         ('",".join(args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),

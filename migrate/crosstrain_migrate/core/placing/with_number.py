@@ -23,12 +23,15 @@ from .sides import is_about_gpu, side_of
 
 
 def with_number(
-    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool = False
 ) -> Choice | None:
     """The choice, with the number of the author's GPU where that is known when the accelerator is made.
 
-    at: the statement above which it is made in `home` where nothing is chosen.
+    at: the statement above which it is made in `home` where nothing is chosen. mapped: the script distributes itself, and
+    a number is that of one of its processes, unless it is an option's.
     """
+    if mapped and gpu_number(script, home)[1].rpartition(".")[2] not in Options(script).by_name:
+        return choice
     found = _with_number(script, roles, choice, home, at)
     listed = found.device.removesuffix("[0]") if found is not None else ""
     if found is None or listed == found.device:

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accelerator import Choice, chooses_visible
 from .asked import holds_options
@@ -100,7 +100,7 @@ def below_visible(script: Script, choice: Choice | None) -> Choice | None:
     if choice is None or choice.is_of_option or last < place_of(choice.before):
         return choice
     behind, above = _up_to(script, choice, last)
-    nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]
+    nodes = [node for node in walk_all(above[:-1]) if isinstance(node, ast.expr)]
     names_gpu = any(
         side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes
     )

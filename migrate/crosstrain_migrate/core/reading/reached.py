@@ -10,7 +10,7 @@ from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
-from crosstrain_migrate.syntax.walks import children, walk
+from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
 from .acting import may_act
 from .code import Code
@@ -207,7 +207,7 @@ class Reached:
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
-        calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
+        calls = [node for node in walk_all(acts) if isinstance(node, ast.Call)]
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
         functions = [s for s in self.script.entry.body if isinstance(s, FUNCTIONS)]

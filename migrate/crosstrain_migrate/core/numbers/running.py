@@ -46,8 +46,11 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         elif _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
     for around in _loops_of_steps(plan.script, roles):
-        returned, calls = _returned(plan.script, roles, around), _shows(plan.script, around)
-        if any(_is_own(plan, plan.script.frame(around), call, returned) for call in calls):
+        frame, calls = plan.script.frame(around), _shows(plan.script, around)
+        added = _added(plan.script, roles, frame, around)
+        own = _returned(plan.script, roles, around) | added
+        is_left = any(_is_read_behind(plan, frame, around, text) for text in added)
+        if is_left or any(_is_own(plan, frame, call, own) for call in calls):
             plan.note(RULE, around, LOCAL, REDUCE)
     for one in _passes(plan.script, roles):
         loop = next(iter(plan.script.loops_around(one.call)), None)
@@ -61,7 +64,8 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
         is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in left)
         of_others = (ast.Nonlocal, ast.Global)
         outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
-        if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, roles, one))):
+        is_kept = loop is None and (added & outer or _is_kept(plan.script, roles, one))
+        if is_shown or is_left or is_kept or _is_kept_by_maker(plan.script, one):
             plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
@@ -80,20 +84,33 @@ def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:
     if written(one.loss).startswith("self.") and cls is not None:
         steps, name = {other.frame for other in roles.backwards}, last_name(one.loss)
         return any(_reads_attribute(script, f, name) for f in script.reached_frames if f not in steps)
-    return _goes_to_others(script, one.frame, script.calls_in(one.frame), losses)
+    return _goes_to_others(script, one.frame, script.within(one.frame), losses)
 
 
-def _goes_to_others(script: Script, frame: Frame, calls: Iterable[ast.AST], numbers: set[str]) -> bool:
-    """Whether numbers are appended to a list of the function's object, or of what it is given, that others read:
-    `net.history["loss"].append(total / n)`."""
+def _is_kept_by_maker(script: Script, one: _Site) -> bool:
+    """Whether the project's object that makes the loss when it is called adds its number up for others:
+    `self.log += loss.item()` in its `forward`."""
+    made = script.values(one.frame, written(one.loss))
+    makers = [f for name in ("forward", "__call__") for f in script.functions(name)]
+    makers = [f for f in makers if any(call in made for call in script.callers(f))]
+    return any(_goes_to_others(script, f, script.within(f), _read_out(f)) for f in makers)
+
+
+def _goes_to_others(script: Script, frame: Frame, nodes: Iterable[ast.AST], numbers: set[str]) -> bool:
+    """Whether numbers are appended or added to what belongs to the function's object, or is given to it, and others read:
+    `net.history["loss"].append(total / n)`, `self.sum += loss.item()`."""
     cls = script.class_of(frame)
     others = [method for method in (script.methods(cls) if cls else ()) if method is not frame]
-    for call in calls:
-        held = call.func.value if is_method(call, "append") else None
+    for node in nodes:
+        held, told = None, getattr(node, "args", [])
+        if is_method(node, "append"):
+            held = node.func.value
+        elif isinstance(node, ast.AugAssign):
+            held, told = node.target, [node.value]
         while isinstance(held, ast.Subscript):
             held = held.value
         root, _, rest = (written(held) if held is not None else "").partition(".")
-        if not numbers & {written(n) for given in getattr(call, "args", ()) for n in walk(given)}:
+        if not numbers & {written(n) for given in told for n in walk(given)}:
             continue
         if root == "self":
             return any(script.reads(method, f"self.{rest}") for method in others)

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from crosstrain_verify.running import stalls
-from crosstrain_verify.running.stalls import Rank, StallWatch
+from crosstrain_verify.running import waiting
+from crosstrain_verify.running.waiting import Rank, StallWatch
 
 # Writes down a place in `barrier` when asked to, as ranks do.
 RANK = """
@@ -45,8 +45,8 @@ def rank(folder: Path, name: str, body: str) -> Iterator[Rank]:
 )
 def test_stalled(body: str, done: bool, stuck: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank waits; the other waits too, is done and polls for the first one's trace, or computes."""
-    monkeypatch.setattr(stalls, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(stalls, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "STALL_SECONDS", 0.5)
     with ExitStack() as stack:
         ranks = [stack.enter_context(rank(tmp_path, *names)) for names in (("0", WAITS), ("1", body))]
         if done:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import hashlib
-import io
-import keyword
 import re
-import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
+from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
+from pygments.token import Token  # type: ignore[import-untyped]
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.choices import Mode
@@ -22,10 +20,16 @@ from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 from .diff import Hunk, part_hunks
 from .templates import environment
 
-_CLASSES = {"COMMENT": "c", "STRING": "s", "NUMBER": "m"} | dict.fromkeys(
-    ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END"), "s"
-)
-_BUILTINS = frozenset(dir(builtins))
+_CLASSES = {
+    Token.Keyword: "k",
+    Token.Operator.Word: "k",
+    Token.Name.Function: "f",
+    Token.Name.Class: "f",
+    Token.Name.Builtin: "b",
+    Token.Comment: "c",
+    Token.String: "s",
+    Token.Number: "m",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,38 +114,12 @@ def _row(number: int | None, sign: str, lines: list[Markup]) -> Row:
 
 def highlighted(text: str) -> list[Markup]:
     """Each line as escaped HTML with a class per kind of token."""
-    lines = text.split("\n")
-    spans: list[list[tuple[int, int, str]]] = [[] for _ in lines]
-    for name, (first, start), (last, end) in _tokens(text):
-        for row in range(first, min(last, len(lines)) + 1):
-            left, right = start if row == first else 0, end if row == last else len(lines[row - 1])
-            spans[row - 1].append((left, right, name))
-    return [_marked(line, own) for line, own in zip(lines, spans, strict=True)]
-
-
-def _tokens(text: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """(class, start, end) of every token that has a colour; none after a place that cannot be read."""
-    previous = ""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
-            kind = tokenize.tok_name[token.type]
-            if kind == "NAME":
-                if keyword.iskeyword(token.string):
-                    yield "k", token.start, token.end
-                elif previous in ("def", "class"):
-                    yield "f", token.start, token.end
-                elif token.string in _BUILTINS and previous != ".":
-                    yield "b", token.start, token.end
-            elif kind in _CLASSES:
-                yield _CLASSES[kind], token.start, token.end
-            previous = token.string
-    except (tokenize.TokenError, SyntaxError):
-        return
-
-
-def _marked(line: str, spans: list[tuple[int, int, str]]) -> Markup:
-    html, place = Markup(), 0
-    for left, right, name in spans:
-        html += escape(line[place:left]) + Markup('<span class="{}">{}</span>').format(name, line[left:right])
-        place = right
-    return html + escape(line[place:])
+    lines = [Markup()]
+    for kind, part in PythonLexer(stripnl=False, ensurenl=False).get_tokens(text):
+        name = next((name for one, name in _CLASSES.items() if kind in one), "")
+        for number, piece in enumerate(part.split("\n")):
+            if number:
+                lines.append(Markup())
+            span = Markup('<span class="{}">{}</span>')
+            lines[-1] += span.format(name, piece) if name and piece else escape(piece)
+    return lines

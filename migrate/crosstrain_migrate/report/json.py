@@ -6,12 +6,12 @@ A key is never renamed or removed without a new version. A run with --verify add
 
 from __future__ import annotations
 
-import ast
 import json
 from dataclasses import asdict
 from typing import Any
 
 from crosstrain_migrate import __version__
+from crosstrain_migrate.files.import_graph import is_script
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 from crosstrain_migrate.results import Change, Finding, InputError, RoleFact
 
@@ -75,16 +75,6 @@ def _file(file: Migrated, runtime: str) -> dict[str, Any]:
     }
 
 
-def _runs(text: str) -> bool:
-    """Whether a file does something when it is run: it calls, loops, or asks for `__name__` at its top level."""
-    return any(
-        isinstance(node, ast.For | ast.While | ast.With)
-        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
-        or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
-        for node in ast.parse(text).body
-    )
-
-
 def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     found = _placed(file, finding)
     del found["kind"], found["status"]  # of assumptions only
@@ -97,7 +87,12 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
 def _launch(file: Migrated, runtime: str) -> str:
     """How to start a converted script on two processes; "" for a module, a notebook, or what is not converted."""
     result = file.result
-    if result.refused or not result.changed or file.source.is_cells or not _runs(result.after):
+    if (
+        result.refused
+        or not result.changed
+        or file.source.is_cells
+        or not is_script(result.after.encode(errors="surrogatepass"))
+    ):
         return ""
     return f"{LAUNCHERS[runtime]} 2 {file.launched}"
 

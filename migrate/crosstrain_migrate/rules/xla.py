@@ -102,10 +102,6 @@ def _each_step(code: InStep, node: ast.AST) -> bool:
     return code.in_batch_loop(node) or code.in_module(node)
 
 
-def _is_tensor(code: InStep, node: ast.AST) -> bool:
-    return code.is_tensor(node)
-
-
 def _is_mask(code: InStep, node: ast.AST, depth: int = 0) -> bool:
     """Whether the expression is a boolean tensor: a comparison with a tensor, or such masks joined by & | ~."""
     if isinstance(node, ast.Compare):
@@ -129,7 +125,7 @@ def _compared(node: ast.Compare) -> list[ast.expr]:
 
 def _may_be_tensor(code: InStep, node: ast.AST) -> bool:
     """A tensor of the batch; in a module, any variable may be one."""
-    return _is_tensor(code, node) or (isinstance(node, ast.Name) and code.in_module(node))
+    return code.is_tensor(node) or (isinstance(node, ast.Name) and code.in_module(node))
 
 
 def _text(node: ast.AST) -> str:
@@ -212,10 +208,10 @@ def _conditions(test: ast.expr) -> Iterator[ast.expr]:
 def _decides(code: InStep, test: ast.expr) -> bool:
     """Whether the truth of the expression is a tensor's."""
     if isinstance(test, ast.Compare):
-        return any(_is_tensor(code, side) for side in _compared(test))
+        return any(code.is_tensor(side) for side in _compared(test))
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
-        return test.func.attr in ("any", "all", "equal", "allclose") and _is_tensor(code, test)
-    return _is_tensor(code, test)
+        return test.func.attr in ("any", "all", "equal", "allclose") and code.is_tensor(test)
+    return code.is_tensor(test)
 
 
 def _reads(code: InStep) -> Iterator[Advice]:
@@ -237,9 +233,9 @@ def _reads(code: InStep) -> Iterator[Advice]:
 
 def _reads_value(code: InStep, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _READERS:
-        return _is_tensor(code, call.func.value)
+        return code.is_tensor(call.func.value)
     if code.script.dotted(call.func) in _PRINTERS:
-        return any(_is_tensor(code, part) for argument in call.args for part in _shown(argument))
+        return any(code.is_tensor(part) for argument in call.args for part in _shown(argument))
     return False
 
 

@@ -20,48 +20,17 @@ from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._device import _device_constructors
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.emulation.emulated import SYNC_BATCH_NORM, asked
 from crosstrain_verify.emulation.streams import Event, Stream
 
+_CONSTRUCTORS = _device_constructors()  # torch's own set, for `with torch.device(...)`
 FACTORIES = [
-    "arange",
-    "as_tensor",
-    "asarray",
-    "empty",
-    "empty_like",
-    "empty_permuted",
-    "empty_strided",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "logspace",
+    *(name for name, value in vars(torch).items() if callable(value) and value in _CONSTRUCTORS),
+    *(name for name in vars(torch) if name.endswith("_like")),
     "normal",
-    "ones",
-    "ones_like",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-    "range",
-    "scalar_tensor",
-    "sparse_coo_tensor",
-    "sparse_csr_tensor",
-    "tensor",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
-    "zeros_like",
-    "bartlett_window",
-    "blackman_window",
-    "hamming_window",
-    "hann_window",
-    "kaiser_window",
     "set_default_device",
 ]
 METHODS = ["to", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
@@ -109,8 +78,7 @@ def install(*, available: bool, count: int = 1) -> None:
     """
     _replace_types()
     for name in FACTORIES:
-        if hasattr(torch, name):
-            _wrap(torch, name, _on_host)
+        _wrap(torch, name, _on_host)
     for name in METHODS:
         _wrap(torch.Tensor, name, _on_host)
     _replace_tensor_methods()

@@ -9,13 +9,14 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from crosstrain.requirements import install
 
+# What the server imports before it forks any run.
 # torch._dynamo is here because the first optimizer of a process imports it, which takes a second.
 PRELOAD = (
     "torch",
@@ -135,12 +136,12 @@ class JobResult:
 
 
 class Server:
-    """A server process. preload: modules to import in addition to PRELOAD, before any run is forked."""
+    """A server process."""
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
+    def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="crosstrain-server-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD, *preload],
+            [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # `-m` puts the working directory first on the module path, where no file of the user's may be found.
@@ -222,14 +223,12 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_shared: dict[tuple[str, ...], Server] = {}
+_shared: list[Server] = []
 
 
-def shared_server(preload: Sequence[str] = ()) -> Server:
-    """This process's server for these preloaded modules. It is started on first use and ended at exit."""
-    key = tuple(preload)
-    server = _shared.get(key)
-    if server is None or not server.alive:
-        server = _shared[key] = Server(preload)
-        atexit.register(server.close)
-    return server
+def shared_server() -> Server:
+    """This process's server. It is started on first use and ended at exit."""
+    if not _shared or not _shared[-1].alive:
+        _shared.append(Server())
+        atexit.register(_shared[-1].close)
+    return _shared[-1]

@@ -24,14 +24,17 @@ from crosstrain import launchers
 from crosstrain.comm.visible_devices import Devices
 from crosstrain.launch import notebook
 from crosstrain.launch.options import Resolved
-from crosstrain.launch.target import hide_from_tracebacks
+from crosstrain.launch.target import clean_traceback, hide_from_tracebacks
+from crosstrain.launch.worker import die_with_parent
 from crosstrain.utils import checks
 
 from crosstrain_verify.emulation import single_process
 from crosstrain_verify.records import traces
 from crosstrain_verify.records.traces import Printed
+from crosstrain_verify.running.rank import Recorder, rank_variables, stacks_to, write_to
+from crosstrain_verify.running.waiting import fork_store, wait
 from crosstrain_verify.tracing.printing import Output
-from crosstrain_verify.tracing.tracer import Recorded, Tracer
+from crosstrain_verify.tracing.tracer import Recorded
 from crosstrain_verify.tracing.tracked_optimizers import living
 
 hide_from_tracebacks(__file__)
@@ -39,8 +42,6 @@ hide_from_tracebacks(__file__)
 STATE_FILE = "launched.pt"  # a rank writes it when its function has returned
 MARGIN = 2.0  # seconds before the end of the run's time, which hanging ranks need to write where they are
 _open = open  # the real function: a run that is confined replaces it
-
-Wait = Callable[[Sequence[int], float, Path], Mapping[str, Any]]
 
 
 @dataclass
@@ -57,53 +58,23 @@ class RankState:
     result: Any = None
 
 
-@dataclass
-class RankStarter:
-    """How the notebook's process starts ranks.
-
-    Args:
-        become: (rank, the store's port): makes this forked process a rank.
-        crashed: ends this rank with an error.
-        store: starts a store and returns its process id and port.
-        wait: (process ids, seconds, the run's folder): waits for the ranks.
-    """
-
-    become: Callable[[int, int], None]
-    crashed: Callable[[BaseException], NoReturn]
-    store: Callable[[], tuple[int, int]]
-    wait: Wait
-
-
 class Launches:
-    """The launches of one notebook on ``world`` processes; with one, functions run in the notebook's process.
+    """The launches of one notebook on several processes; with one, functions run in the notebook's process."""
 
-    Args:
-        out: the run's folder.
-        deadline: when its time is up, on the monotonic clock.
-        written: the files that this process opened for writing.
-    """
-
-    def __init__(
-        self,
-        world: int,
-        out: Path,
-        deadline: float,
-        tracer: Tracer,
-        written: dict[str, bool],
-        starter: RankStarter,
-    ) -> None:
-        self._world = world
-        self._out = out
-        self._deadline = deadline
-        self._tracer = tracer
-        self._written = written
-        self._starter = starter
+    def __init__(self, job: Mapping[str, Any], recorder: Recorder) -> None:
+        self._world = job["launches"]
+        self._out = Path(job["out"])
+        self._deadline = time.monotonic() + job["timeout"]
+        self._recorder = recorder
+        self._tracer = recorder.tracer
+        self._written = recorder.environment.written  # the files that this process opened for writing
         self._others: dict[int, RankState] = {}  # by rank, without rank 0, after the last launch
         self._known = (0, 0)  # events and batches after the last launch
         self._kept_alive: list[Any] = []
 
     def install(self) -> None:
-        """Make every launch of the notebook start ``world`` processes."""
+        """Make every launch of the notebook start these processes, and the recorder write what they have recorded."""
+        self._recorder.write_others = self.write_others
         module: Any = notebook
         real = module.notebook_launcher
 
@@ -130,14 +101,14 @@ class Launches:
         sys.stderr.flush()
         for rank in range(self._world):
             (self._out / str(rank) / STATE_FILE).unlink(missing_ok=True)
-        store, port = self._starter.store()
+        store, port = fork_store()
         pids = []
         for rank in range(self._world):
             pid = os.fork()
             if pid == 0:
                 self._run_rank(rank, port, resolved, function, args)
             pids.append(pid)
-        ended = self._starter.wait(pids, self._deadline - time.monotonic() - MARGIN, self._out)
+        ended = wait(pids, self._deadline - time.monotonic() - MARGIN, self._out, gone=lambda: False)
         os.kill(store, signal.SIGKILL)
         os.waitpid(store, 0)
         return self._resume(ended)
@@ -165,14 +136,25 @@ class Launches:
     ) -> NoReturn:
         try:
             self._kept_alive = living()  # so that no other object gets one of their addresses
-            self._starter.become(rank, port)
+            self._become(rank, port)
             os.environ.update(resolved.environment)
             if rank:
                 self._become_other(rank)
             result = notebook.Rank(function, forked=True).run(*args)
             self._end_rank(rank, result)
         except BaseException as error:
-            self._starter.crashed(error)
+            self._recorder.crashed(clean_traceback(error))
+
+    def _become(self, rank: int, port: int) -> None:
+        """Make this forked process a rank."""
+        folder = self._out / str(rank)
+        os.setsid()
+        die_with_parent()
+        os.environ.update(rank_variables(rank, self._world, port, folder))
+        if rank:
+            write_to(folder)
+        stacks_to(folder)
+        self._recorder.become(folder, self._world)
 
     def _become_other(self, rank: int) -> None:
         """Take over what this rank recorded in earlier launches, and what the notebook recorded since then."""

@@ -6,6 +6,7 @@ add up to that of the whole batch, whichever process has which row.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import zlib
@@ -36,15 +37,14 @@ _MASK = (1 << 64) - 1
 class WatchedBatches:
     """An iterator over a loader that records every batch before it gives it to the script."""
 
-    def __init__(self, batches: Any, watch: LoaderWatch, loader: Any) -> None:
+    def __init__(self, batches: Any, watch: LoaderWatch, loader: Any, prepared: bool) -> None:
         self._batches = batches
         self._watch = watch
         self._loader = loader
-        self._first = True
+        self._prepared = prepared
         self._given = 0
-        self._around: tuple[int | None, int | None] | None = (
-            None  # rows and loader of the batch that the script had before this pass
-        )
+        # Rows and loader of the batch that the script had before this pass.
+        self._around: tuple[int | None, int | None] | None = None
 
     def __iter__(self) -> WatchedBatches:
         return self
@@ -66,30 +66,26 @@ class WatchedBatches:
         return getattr(self._batches, name)
 
     def __next__(self) -> Any:
-        if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
-            self._watch.cut(self._first)
-            raise StopIteration
-        if self._watch.ends_pass(self._loader, self._given):
+        watch, loader, given = self._watch, self._loader, self._given
+        first = not given
+        if any(ends(loader, given) for ends in watch.ends):
             self._leave()
             raise StopIteration
-        self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
-        self._watch.source = self._watch.number(self._loader)
+        watch.opening = watch.draws_order(loader) if first else None
+        watch.source = watch.number(loader)
         try:
-            with self._watch.reading(self._loader, self._first):
+            with watch.reading(loader, first), watch.inside(self._prepared):
                 batch = next(self._batches)
         except StopIteration:
             self._leave()
             raise
-        batch = self._watch.replaced(self._loader, batch, self._given)
-        self._watch.opening = self._watch.source = None
-        if self._first:
-            self._around = self._watch.rows, self._watch.last
-        self._watch.saw(self._loader, batch, self._first, self._given)
-        batch = self._watch.alter(batch, self._first, self._loader)
-        self._watch.keep(self._loader, batch, self._first)
-        self._first = False
+        batch = watch.replaced(loader, batch, given)
+        watch.opening = watch.source = None
+        if first:
+            self._around = watch.rows, watch.last
+        watch.saw(loader, batch, first, given)
         self._given += 1
-        return batch
+        return watch.alter(batch, first, loader)
 
 
 class LoaderWatch:
@@ -106,12 +102,9 @@ class LoaderWatch:
         source: the loader whose next batch is being read.
         replaced: (loader, batch, batches given) -> the batch that takes its place and is recorded.
         alter: (batch, whether it is the first of its pass, loader) -> what the script gets instead of the batch.
-        keep: called with a loader, the batch that the script gets, and whether it is the first of its pass.
         pass_ended: called when the last batch of a pass is no longer current.
-        ends_pass: (loader, batches given) -> whether its pass ends here.
+        ends: (loader, batches given) -> whether its pass ends here.
         handed_out: called for every batch.
-        cut_short: the loaders whose passes end as soon as `enough` returns true.
-        cut: called for a pass that ends in this way, with whether it had no batch.
         whole_batches: count the rows that complete the last batch, too.
     """
 
@@ -124,13 +117,9 @@ class LoaderWatch:
         self.reading = reading
         self.replaced: Callable[[Any, Any, int], Any] = lambda loader, batch, given: batch
         self.alter: Callable[[Any, bool, Any], Any] = lambda batch, first, loader: batch
-        self.keep: Callable[[Any, Any, bool], object] = lambda loader, batch, first: None
         self.pass_ended: Callable[[], object] = lambda: None
-        self.ends_pass: Callable[[Any, int], bool] = lambda loader, given: False
+        self.ends: list[Callable[[Any, int], bool]] = []
         self.handed_out: Callable[[], object] = lambda: None
-        self.cut_short: frozenset[int] = frozenset()
-        self.enough: Callable[[], bool] = lambda: False
-        self.cut: Callable[[bool], None] = lambda first: None
         self.whole_batches = False
         self._events = events
         self._unnumbered = 0
@@ -158,11 +147,21 @@ class LoaderWatch:
             if self._inside or inner or isinstance(loader, dealt):
                 return real(loader)
             self.opening = self.draws_order(loader)
-            batches = PreparedPass(self, real, loader) if prepared_kind else real(loader)
+            with self.inside(prepared_kind):
+                batches = real(loader)
             self.opening = None
-            return WatchedBatches(batches, self, loader)
+            return WatchedBatches(batches, self, loader, prepared_kind)
 
         kind.__iter__ = iterate
+
+    @contextlib.contextmanager
+    def inside(self, prepared: bool) -> Iterator[None]:
+        """While a prepared loader reads, the loaders inside it are not watched."""
+        before, self._inside = self._inside, self._inside or prepared
+        try:
+            yield
+        finally:
+            self._inside = before
 
     def number(self, loader: Any) -> int:
         """The loader's number: the order in which loaders were made, from 0, which a prepared copy keeps.
@@ -195,31 +194,6 @@ class LoaderWatch:
         self.batches.append(
             Batch(self.last, self._events(), rows, digest, first, place(), width(batch), length)
         )
-
-
-class PreparedPass:
-    """A pass over a prepared loader. While it reads, the loaders inside it are not watched."""
-
-    def __init__(self, watch: LoaderWatch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
-        self._watch = watch
-        watch._inside = True
-        try:
-            self._batches = start(loader)
-        finally:
-            watch._inside = False
-
-    def __iter__(self) -> PreparedPass:
-        return self
-
-    def __next__(self) -> Any:
-        self._watch._inside = True
-        try:
-            return next(self._batches)
-        finally:
-            self._watch._inside = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
 
 
 def _of_others() -> Iterator[Any]:

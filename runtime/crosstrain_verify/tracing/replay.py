@@ -39,10 +39,10 @@ class Keeping:
 
     def install(self, watch: LoaderWatch) -> None:
         """Copy every batch of the loaders that the script gets from now on."""
-        watch.keep = self._keep
+        watch.alter = self._keep
         self._number = watch.number
 
-    def _keep(self, loader: Any, batch: Any, first: bool) -> None:
+    def _keep(self, batch: Any, first: bool, loader: Any) -> Any:
         number = self._number(loader)
         if number in self._loaders:
             leaves = [
@@ -51,6 +51,7 @@ class Keeping:
             ]
             plain = all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
             self._kept.append(Kept(number, first, length_of(loader), leaves if plain else []))
+        return batch
 
     def write(self, folder: Path) -> None:
         """Write the batches for `Replay`."""
@@ -74,7 +75,8 @@ class Replay:
 
     def install(self, watch: LoaderWatch) -> None:
         """Replace the batches and the lengths of the loaders, for the rest of this process."""
-        watch.replaced, watch.ends_pass = self._replaced, self._ends_pass
+        watch.replaced = self._replaced
+        watch.ends.append(self._ends_pass)
         real: Any = DataLoader.__len__
         self._number = watch.number
 

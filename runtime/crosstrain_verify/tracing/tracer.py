@@ -13,7 +13,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,26 @@ EARLY = 200  # steps in which the gradient norm of each parameter is recorded
 
 
 @dataclass
+class Noticed:
+    """What a process has noticed of how it trains, in fields of `RankTrace`."""
+
+    draws: bool = False
+    noise: tuple[int, ...] = ()
+    on_runtime: bool = False
+    own_draws: bool = False
+    statistics: bool = False
+    scale: float = 0.0
+    loss_epsilon: float = 0.0
+
+
+@dataclass
 class Recorded:
     """What one process has recorded, in a form with which another process can continue."""
 
     events: list[Event]
     batches: list[Batch]
     steps: int
-    draws: bool
-    noise: tuple[int, ...]
-    on_runtime: bool
-    own_draws: bool
-    statistics: bool
-    scale: float
-    loss_epsilon: float
+    noticed: Noticed
     trained: TrackedOptimizers
 
 
@@ -59,22 +66,16 @@ class Tracer:
 
     def __init__(self, limit: int | None, stop: Callable[[], None]) -> None:
         self.watch = LoaderWatch(lambda: len(self._events), self._reading)
-        self.steps_done: Callable[[int], object] = lambda steps: (
-            None
-        )  # called before each step, with its number
-        self._draws = False
-        self._statistics = False
+        # Called before each step, with its number.
+        self.steps_done: Callable[[int], object] = lambda steps: None
+        self._noticed = Noticed()
         self._random = (0, 0, 0)  # `random_states` when the current batch was handed out
-        self._noise: tuple[int, ...] = ()
-        self._on_runtime = self._own_draws = False
-        self._scale = 0.0
         self.several = False
         self._limit = limit
         self.stop = stop
         self._events: list[Event] = []
         self._steps = 0
         self.inside_backward = False
-        self._loss_epsilon = 0.0
         self._trained = TrackedOptimizers.nothing()
         self._deferred = DeferredValues()
         self.watch.handed_out = self._deferred.batch
@@ -114,7 +115,7 @@ class Tracer:
             entered = original(context)
             if torch.is_autocast_enabled(context.device):
                 dtype = torch.get_autocast_dtype(context.device)
-                self._loss_epsilon = max(self._loss_epsilon, torch.finfo(dtype).eps)
+                self._noticed.loss_epsilon = max(self._noticed.loss_epsilon, torch.finfo(dtype).eps)
             return entered
 
         torch.autocast.__enter__ = enter  # type: ignore[method-assign]
@@ -124,13 +125,18 @@ class Tracer:
 
         The run stops when another pass over one of these loaders begins.
         """
-        limit = self._limit
+        limit, cut = self._limit, frozenset(loaders)
         if limit is None:
             return
+
+        def ends(loader: Any, given: int) -> bool:
+            enough = self.watch.number(loader) in cut and self._steps >= limit
+            if enough and not given:
+                self.stop()
+            return enough
+
         self._limit = None
-        self.watch.cut_short = frozenset(loaders)
-        self.watch.enough = lambda: self._steps >= limit
-        self.watch.cut = lambda first: self.stop() if first else None
+        self.watch.ends.append(ends)
 
     def now(self) -> tuple[int, int]:
         """How many events and batches were recorded so far."""
@@ -144,7 +150,7 @@ class Tracer:
         def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if scaler.is_enabled():
-                self._scale = max(self._scale, float(scaler.get_scale()))
+                self._noticed.scale = max(self._noticed.scale, float(scaler.get_scale()))
             return scaled
 
         module: Any = torch.amp.GradScaler
@@ -159,7 +165,7 @@ class Tracer:
         def batch_norm(
             values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
         ) -> Any:
-            self._statistics = self._statistics or bool(training)
+            self._noticed.statistics = self._noticed.statistics or bool(training)
             return original(values, weight, bias, mean, var, training, *rest)
 
         module.batch_norm = scripted_as(batch_norm, original)
@@ -167,31 +173,33 @@ class Tracer:
     @contextlib.contextmanager
     def _reading(self, loader: Any, first: bool) -> Iterator[None]:
         """Note whether reading a batch draws random numbers, as augmentation does. The first read also draws the order."""
-        before = (0, 0, 0) if first or self._draws else random_states()
+        before = (0, 0, 0) if first or self._noticed.draws else random_states()
         yield
-        if not self._draws:
+        if not self._noticed.draws:
             self._random = random_states()
             if not first:
                 self._compare(before, self._random)
 
     def _compare(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
         """Note whether training has drawn in between, and from what states."""
-        self._noise = tuple(state for state, other in zip(before, after, strict=True) if state != other)
-        self._draws = before != after
+        self._noticed.noise = tuple(
+            state for state, other in zip(before, after, strict=True) if state != other
+        )
+        self._noticed.draws = before != after
 
     def _see_runtime(self) -> None:
         """Note the bundled runtime while it runs: the script may end it, and a notebook's ranks take it with them."""
         if RUN.started:
-            self._on_runtime = True
-            self._own_draws = RUN.gradients.active.draws.enabled
+            self._noticed.on_runtime = True
+            self._noticed.own_draws = RUN.gradients.active.draws.enabled
 
     def _record_loss(self, tensors: Any) -> None:
-        if self.watch.batches and not self._draws:
+        if self.watch.batches and not self._noticed.draws:
             self._compare(self._random, random_states())
         if self.several and RUN.started and RUN.gradients.active.current is None:
             checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
+        self._noticed.loss_epsilon = max([self._noticed.loss_epsilon, *(epsilon(root) for root in roots)])
         weight = self._weight()
         sums = [root.detach().double().sum() * weight for root in roots]
         if on_xla(sums):
@@ -235,13 +243,7 @@ class Tracer:
             events=list(self._events),
             batches=list(self.watch.batches),
             steps=self._steps,
-            draws=self._draws,
-            noise=self._noise,
-            on_runtime=self._on_runtime,
-            own_draws=self._own_draws,
-            statistics=self._statistics,
-            scale=self._scale,
-            loss_epsilon=self._loss_epsilon,
+            noticed=replace(self._noticed),
             trained=self._trained.packed(),
         )
 
@@ -250,9 +252,7 @@ class Tracer:
         self._events[:] = recorded.events
         self.watch.batches[:] = recorded.batches
         self._steps = recorded.steps
-        self._draws, self._noise, self._statistics = recorded.draws, recorded.noise, recorded.statistics
-        self._on_runtime, self._own_draws = recorded.on_runtime, recorded.own_draws
-        self._scale, self._loss_epsilon = recorded.scale, recorded.loss_epsilon
+        self._noticed = replace(recorded.noticed)
         self._trained = recorded.trained.unpacked()
 
     def since(self, events: int, batches: int) -> tuple[list[Event], list[Batch]]:
@@ -276,15 +276,9 @@ class Tracer:
             ending=ending,
             events=tuple(self._events),
             batches=tuple(self.watch.batches),
-            draws=self._draws,
-            noise=self._noise,
-            on_runtime=self._on_runtime,
-            own_draws=self._own_draws,
-            statistics=self._statistics,
-            scale=self._scale,
+            **asdict(self._noticed),
             xla=xla,
             parameters=parameters,
-            loss_epsilon=self._loss_epsilon,
             error=error,
             time_ns=time_ns,
             weights=weights,

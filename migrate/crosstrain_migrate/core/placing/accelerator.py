@@ -14,9 +14,8 @@ from itertools import pairwise
 
 from crosstrain_migrate.core.plan import Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
-from crosstrain_migrate.core.reading.reached import calls_plain
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, calls_plain
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

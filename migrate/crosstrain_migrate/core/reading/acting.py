@@ -8,11 +8,11 @@ import builtins
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .definitions import Definitions
+from .code import Code
 from .forms import FUNCTIONS
 
 
-def may_act(script: Definitions, calls: list[ast.Call]) -> bool:
+def may_act(script: Code, calls: list[ast.Call]) -> bool:
     """Whether the calls of a script's top level come to more than libraries, there and in plain functions of the file: to a
     method of an object, a class, another file, a function that is handed on."""
     own = {one.name: one for one in script.entry.body if isinstance(one, FUNCTIONS)}
@@ -30,7 +30,7 @@ def may_act(script: Definitions, calls: list[ast.Call]) -> bool:
     return False
 
 
-def _is_of_library(script: Definitions, call: ast.Call) -> bool:
+def _is_of_library(script: Code, call: ast.Call) -> bool:
     """Whether a call is a builtin's, or of a module that is none of the project's and runs nothing of it, `unittest.main()`."""
     if last_name(call.func) in ("main", "run"):
         return False

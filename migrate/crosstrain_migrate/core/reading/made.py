@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name
-from crosstrain_migrate.syntax.scopes import ScopeTable
 from crosstrain_migrate.syntax.walks import walk
 
+from .code import Code
 from .forms import FUNCTIONS
 
 
-class Definitions(Protocol):
-    """What is asked of a `Script`."""
-
-    table: ScopeTable
-
-    def around(self, node: ast.AST) -> Iterator[ast.AST]: ...
-    def dotted(self, node: ast.AST) -> str: ...
-    def frame(self, node: ast.AST) -> ast.Module | Function: ...
-    def functions(self, name: str) -> list[Function]: ...
-    def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]: ...
-    def stores(self, frame: ast.Module | Function, text: str) -> list[ast.Name | ast.Attribute]: ...
-    def within(self, frame: ast.Module | Function) -> list[ast.AST]: ...
-
-
-def made_steps(script: Definitions) -> dict[str, dict[ast.AST, Function]]:
+def made_steps(script: Code) -> dict[str, dict[ast.AST, Function]]:
     """By variable and frame, the step that a call makes, where the variable is bound to nothing else. One that was made with
     a constant that switches its training off, `make_step(net, train=False)`, trains nothing, and is none."""
     found: dict[str, dict[ast.AST, Function]] = defaultdict(dict)
@@ -41,7 +26,7 @@ def made_steps(script: Definitions) -> dict[str, dict[ast.AST, Function]]:
     return found
 
 
-def _made(script: Definitions, call: ast.expr) -> Function | None:
+def _made(script: Code, call: ast.expr) -> Function | None:
     """The nested function that the function of a call returns, whatever it is asked, and that trains as the call asks for."""
     if not isinstance(call, ast.Call):
         return None
@@ -55,7 +40,7 @@ def _made(script: Definitions, call: ast.expr) -> Function | None:
     return None
 
 
-def _trains(script: Definitions, call: ast.Call, maker: Function, step: Function) -> bool:
+def _trains(script: Code, call: ast.Call, maker: Function, step: Function) -> bool:
     """Whether a step goes backward where no constant that its maker is given forbids it."""
     given = {**defaults_by_name(maker.args), **script.given_by(call, maker)}
     known = {
@@ -67,7 +52,7 @@ def _trains(script: Definitions, call: ast.Call, maker: Function, step: Function
     return any(not _is_switched_off(script, one, maker, known) for one in passes)
 
 
-def _is_switched_off(script: Definitions, node: ast.AST, maker: Function, known: dict[str, Any]) -> bool:
+def _is_switched_off(script: Code, node: ast.AST, maker: Function, known: dict[str, Any]) -> bool:
     """Whether a test of a known parameter keeps a node from running: `if train:`, `if mode != "train": ... else:`, or one
     above it that returns."""
     below = node
@@ -93,7 +78,7 @@ def _above(block: ast.AST, statement: ast.AST) -> list[ast.If]:
     return []
 
 
-def _truth(script: Definitions, test: ast.expr, maker: Function, known: dict[str, Any]) -> bool | None:
+def _truth(script: Code, test: ast.expr, maker: Function, known: dict[str, Any]) -> bool | None:
     """What a test of one known parameter comes to: `train`, `not train`, `mode == "train"`; None for any other."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=inner):
@@ -112,6 +97,6 @@ def _truth(script: Definitions, test: ast.expr, maker: Function, known: dict[str
     return None
 
 
-def _is_of(script: Definitions, name: ast.Name, maker: Function, known: dict[str, Any]) -> bool:
+def _is_of(script: Code, name: ast.Name, maker: Function, known: dict[str, Any]) -> bool:
     scope = script.table.of_node[name].resolve(name.id)
     return name.id in known and scope is not None and scope.node is maker

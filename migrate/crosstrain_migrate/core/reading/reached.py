@@ -13,11 +13,10 @@ from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk
 
 from .acting import may_act
-from .definitions import Definitions
+from .code import Code
 from .forms import FUNCTIONS
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
-_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 # Bases whose own code calls no other method of a derived class.
 _CALL_NOTHING = ("object", "abc.ABC", "torch.nn.Module")
 _CALLED = ("forward", "write", "flush")  # of a network, and of what is `sys.stdout`
@@ -27,7 +26,7 @@ _OF_GROUP = ("command", "group", "callback", "result_callback")
 class Reached:
     """The frames and classes that a script reaches."""
 
-    def __init__(self, script: Definitions) -> None:
+    def __init__(self, script: Code) -> None:
         self.script = script
 
     @cached_property
@@ -251,7 +250,7 @@ def _folders(module: ast.Module) -> list[str]:
     return path_of(module).removesuffix(".py").split("/")
 
 
-def _looks_up(script: Definitions, node: ast.AST) -> bool:
+def _looks_up(script: Code, node: ast.AST) -> bool:
     if isinstance(node, ast.ClassDef):  # `@register("name")`
         return any(
             isinstance(one, ast.Call) and last_name(one.func) != "dataclass" for one in node.decorator_list
@@ -305,7 +304,7 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
         work += children(node)
 
 
-def held_by_file(script: Definitions, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
+def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
     """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
     module = script.module(asked)
     if not isinstance(module, Region) or not script.is_imported(asked.value):
@@ -315,7 +314,7 @@ def held_by_file(script: Definitions, asked: ast.Attribute) -> list[Function | a
     return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
 
 
-def _held_by(script: Definitions, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
+def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:
     """The definitions that a name is bound to at a file's top level, there or where the file imports it from."""
     found = [d for d in script.defined.get(name, ()) if script.parent(d) is module]
     if found or depth > 4 or not isinstance(module, Region):
@@ -324,71 +323,3 @@ def _held_by(script: Definitions, module: ast.Module, name: str, depth: int) -> 
         source = script.links.region(script.links.find(module, node.level, node.module or ""))
         found += _held_by(script, source, own, depth + 1) if source is not None else []
     return found
-
-
-def calls_plain(script: Definitions, call: ast.Call, function: Function) -> bool:
-    """Whether a call that mentions the name of a plain function can be of that function, or be given it."""
-    if _is_of_object(script, call, function) and not script.is_imported(call.func):
-        return False
-    held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
-    if (
-        not held
-        and getattr(call.func, "attr", "") == function.name
-        and _LIBRARY.match(script.dotted(call.func))
-    ):
-        return False  # `torchvision.models.resnet50()` beside `def resnet50():`
-    return (not held or function in held) and not _is_given_another(script, call, function)
-
-
-def _is_of_object(script: Definitions, call: ast.Call, function: Function) -> bool:
-    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name or function.decorator_list:
-        return False
-    given, needed = [*call.args, *call.keywords], function.args
-    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
-    named = len(needed.posonlyargs) + len(needed.args)
-    is_less = len(given) < named - len(needed.defaults)
-    is_more = len(call.args) > named and needed.vararg is None
-    is_mode = function.name in ("train", "eval") and not given
-    return ((is_less or is_more or is_mode) and not is_open) or bool(
-        classes_called(script, call.func, function)
-    )
-
-
-def classes_called(script: Definitions, method: ast.Attribute, function: Function) -> list[ast.expr]:
-    """The classes, by the way they are written, that are called for all that a method's object is bound to, `kmeans =
-    Kmeans(8)`, where none of them, nor an attribute that is set, is given the function."""
-    text, frame = written(method.value), script.frame(method)
-    made = [*script.values(frame, text), *script.values(script.module(method), text)]
-    called = [
-        one.func
-        for one in made
-        if isinstance(one, ast.Call)
-        and last_name(one.func)[:1].isupper()
-        and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
-    ]
-    is_set = function.name in script.table.set_attributes
-    return called if len(called) == len(made) and not is_set else []
-
-
-def _is_given_another(script: Definitions, call: ast.Call, function: Function) -> bool:
-    """Whether a call is given an object's attribute of a function's name, `batches(self.train)`, or a parameter `train` that
-    is such an attribute wherever it is given."""
-    if script.last(call.func) == function.name:
-        return False
-    return any(_is_attribute(one, function.name) for one in call.args) or any(
-        _is_always_attribute(script, one) for one in call.args if written(one) == function.name
-    )
-
-
-def _is_attribute(node: ast.expr | None, name: str) -> bool:
-    return node is not None and written(node) == f"self.{name}"
-
-
-def _is_always_attribute(script: Definitions, argument: ast.expr) -> bool:
-    frame, name = script.frame(argument), written(argument)
-    if isinstance(frame, ast.Module) or name not in script.parameters(frame):
-        return False
-    calls = [call for call in script.calls if script.last(call.func) == frame.name]
-    return bool(calls) and all(_is_attribute(script.argument_for(one, frame, name), name) for one in calls)

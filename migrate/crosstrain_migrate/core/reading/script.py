@@ -1,250 +1,41 @@
-"""What the other modules ask about the code of a script: who calls whom, what stands around what, what a name imports."""
+"""What the other modules ask about a script: who calls whom, what a call makes, and what running it comes to."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
-from itertools import takewhile
 
-from crosstrain_migrate.core.reading.forms import (
-    FUNCTIONS,
-    LOOPS,
-    Frame,
-    Loop,
-    bound_in,
-    is_function_frame,
-    is_method,
-    names_no_gradient,
-    plain_text,
-    root_of,
-    without_gradient,
-)
-from crosstrain_migrate.syntax.nodes import (
-    Function,
-    all_arguments,
-    gives_itself,
-    last_name,
-    place_of,
-    written,
-)
-from crosstrain_migrate.syntax.places import Places
-from crosstrain_migrate.syntax.program import Region, links_of, modules_of, parse, path_of
-from crosstrain_migrate.syntax.program import parts as files_of
-from crosstrain_migrate.syntax.scopes import ScopeTable, suites
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
-from .imported import imports_of, is_converted, is_left
+from .code import Code
+from .forms import Frame, is_function_frame, is_method
+from .imported import is_converted, is_left
 from .made import made_steps
-from .reached import Reached, calls_plain, classes_called
+from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
+_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 
 
-class Script:
-    """A script with the files that it imports from its project; the script's own file is the last module."""
+class Script(Code):
+    """A script with the files that it imports from its project."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tree = parse(text)
-        self.table = ScopeTable(self.tree)
-        self.modules = modules_of(self.tree)
-        self.entry = self.modules[-1]
-        self.shared = {part.path for part in files_of(text) if part.shared}
-        self._places = Places(text)
+        super().__init__(text)
         self._callers: dict[Function, list[ast.Call]] = {}
-        self._dotted: dict[ast.AST, str] = {}
-        self.links = links_of(self.tree)
 
     @cached_property
     def converted(self) -> set[ast.Module]:
         """The script, where it uses a runtime already, and the files that were converted with another script."""
         return {one for one in self.modules if (is_converted if one is self.entry else is_left)(one)}
 
-    # -- one node ----------------------------------------------------------------------------------------------
-
-    def source(self, node: ast.AST) -> str:
-        """The text of a node, as its author wrote it."""
-        return self._places.source(node)
-
-    def parent(self, node: ast.AST) -> ast.AST | None:
-        return self.table.parents.get(node)
-
-    def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        return self.table.ancestors(node)
-
-    def statement(self, node: ast.AST) -> ast.stmt:
-        return self.table.statement_of(node)
-
-    def module(self, node: ast.AST) -> ast.Module:
-        return self.table.of_node[node].file if not isinstance(node, ast.Module) else node
-
-    def frame(self, node: ast.AST) -> Frame:
-        """The function whose body `node` stands in, else the file; a lambda and a class body have no frame of their own."""
-        return self.table.function_around(node) or self.module(node)
-
-    def is_entry(self, node: ast.AST) -> bool:
-        """Whether a node stands in the script's own file."""
-        return self.module(node) is self.entry
-
-    def is_shared(self, node: ast.AST) -> bool:
-        """Whether a node stands in a file that other scripts of the project import."""
-        return path_of(self.module(node)) in self.shared
-
-    def class_of(self, frame: Frame) -> ast.ClassDef | None:
-        """The class whose method a frame is."""
-        parent = self.parent(frame) if isinstance(frame, FUNCTIONS) else None
-        return parent if isinstance(parent, ast.ClassDef) else None
-
-    def methods(self, cls: ast.ClassDef) -> list[Function]:
-        return [node for node in cls.body if isinstance(node, FUNCTIONS)]
-
-    def all_methods(self, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
-        """The methods of a class, and of those of the project that it derives from: `super().__init__(loader)` runs theirs."""
-        bases = [base for name in cls.bases for base in self.classes(self.last(name))] if depth else []
-        return [*self.methods(cls), *(m for base in bases for m in self.all_methods(base, depth - 1))]
-
-    def loops_around(self, node: ast.AST) -> list[Loop]:
-        """The loops of the same frame around a node, innermost first."""
-        found: list[Loop] = []
-        for one in self.around(node):
-            if isinstance(one, FUNCTIONS):
-                break
-            if isinstance(one, LOOPS):
-                found.append(one)
-        return found
-
-    def loop_of(self, node: ast.AST) -> Loop | None:
-        """The innermost loop around a node."""
-        return next((one for one in self.around(node) if isinstance(one, LOOPS)), None)
-
-    def suite_of(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that a statement is one of."""
-        parent = self.parent(statement)
-        assert parent is not None
-        return next((suite for suite in suites(parent) if statement in suite), [statement])
-
-    def in_lambda(self, node: ast.AST) -> bool:
-        return any(isinstance(one, ast.Lambda) for one in self.around(node))
-
-    def is_without_gradient(self, node: ast.AST) -> bool:
-        """Whether code stands in a `with torch.no_grad():` of its function, or that is decorated so."""
-        around = (node, *self.around(node))
-        own = takewhile(lambda one: not isinstance(one, FUNCTIONS), around)
-        decorators = getattr(self.frame(node), "decorator_list", ())
-        return any(map(names_no_gradient, decorators)) or any(
-            without_gradient(one) for one in own if isinstance(one, ast.With)
-        )
-
-    # -- frames ------------------------------------------------------------------------------------------------
-
-    def within(self, frame: Frame) -> list[ast.AST]:
-        """The nodes of a frame, without those of functions inside it, in the order of the text."""
-        return self._within[frame]
-
-    @cached_property
-    def _within(self) -> dict[Frame, list[ast.AST]]:
-        found: dict[Frame, list[ast.AST]] = {frame: [] for frame in self.frames}
-        for node in self.table.parents:
-            if not isinstance(node, ast.Module):
-                found[self.frame(node)].append(node)
-        return {frame: sorted(nodes, key=place_of) for frame, nodes in found.items()}
-
-    @cached_property
-    def frames(self) -> list[Frame]:
-        return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
-
-    @cached_property
-    def calls(self) -> list[ast.Call]:
-        """Every call in reached code, in the order of the text."""
-        return self.calls_that(lambda _: True)
-
-    def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
-        """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
-        found = [
-            n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
-        ]
-        return sorted(found, key=place_of)
-
-    def calls_in(self, frame: Frame) -> list[ast.Call]:
-        return self._calls_in[frame]
-
-    @cached_property
-    def _calls_in(self) -> dict[Frame, list[ast.Call]]:
-        return {f: [n for n in nodes if isinstance(n, ast.Call)] for f, nodes in self._within.items()}
-
-    def parameters(self, frame: Frame) -> list[str]:
-        return [] if isinstance(frame, ast.Module) else [one.arg for one in all_arguments(frame)]
-
-    def binds(self, frame: Frame, name: str) -> bool:
-        """Whether `name` is a variable of the frame itself, a parameter included."""
-        scope = self.table.scopes[frame]
-        return scope.resolve(name) is scope
-
-    def stores(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
-        """Where a frame binds the variable or the attribute `text`."""
-        return [node for node in self._names_in(frame, text) if not isinstance(node.ctx, ast.Load)]
-
-    def reads(self, frame: Frame, text: str) -> list[ast.expr]:
-        """Where a frame reads the variable or the attribute `text`."""
-        return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
-
-    def values(self, frame: Frame, text: str) -> list[ast.expr]:
-        """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
-        return self._values[frame].get(text, [])
-
-    def _names_in(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
-        return self._names[frame].get(text, [])
-
-    @cached_property
-    def _names(self) -> dict[Frame, dict[str, list[ast.Name | ast.Attribute]]]:
-        found: dict[Frame, dict[str, list[ast.Name | ast.Attribute]]] = {}
-        for frame, nodes in self._within.items():
-            own = found[frame] = defaultdict(list)
-            same = {id(node.targets[0]) for node in nodes if gives_itself(node)}
-            for node in nodes:
-                if isinstance(node, ast.Name | ast.Attribute) and id(node) not in same:
-                    own[written(node)].append(node)
-        return found
-
-    @cached_property
-    def _values(self) -> dict[Frame, dict[str, list[ast.expr]]]:
-        found: dict[Frame, dict[str, list[ast.expr]]] = {}
-        for frame, nodes in self._within.items():
-            own = found[frame] = defaultdict(list)
-            others = (node for node in nodes if not gives_itself(node))
-            for target, value in (bound for node in others for bound in bound_in(node)):
-                own[written(target)].append(value)
-        return found
-
-    def first_statement(self, frame: Frame) -> ast.stmt:
-        """The first statement of a frame behind its docstring, what it declares global, and imports from `__future__`."""
-        body = frame.body
-        for statement in body:
-            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-            if not is_text and not is_future and not isinstance(statement, ast.Global | ast.Nonlocal):
-                return statement
-        return body[-1]
-
-    # -- who calls whom ----------------------------------------------------------------------------------------
-
-    @cached_property
-    def defined(self) -> dict[str, list[Function | ast.ClassDef]]:
-        """The functions, methods and classes of a name."""
-        found: dict[str, list[Function | ast.ClassDef]] = defaultdict(list)
-        for node in self.table.parents:
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-                found[node.name].append(node)
-        return found
-
-    def classes(self, name: str) -> list[ast.ClassDef]:
-        return [one for one in self.defined.get(name, ()) if isinstance(one, ast.ClassDef)]
-
-    def functions(self, name: str) -> list[Function]:
-        return [one for one in self.defined.get(name, ()) if isinstance(one, FUNCTIONS)]
+    # -- what a call makes ----------------------------------------------------------------------------------------
 
     def class_made(self, value: ast.expr) -> ast.ClassDef | None:
         """The class of this project that a call makes an object of, also where the object is moved or wrapped at once, or is
@@ -272,6 +63,37 @@ class Script:
                 if made := self.class_made(value):
                     return made
         return None
+
+    def all_methods(self, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
+        """The methods of a class, and of those of the project that it derives from: `super().__init__(loader)` runs theirs."""
+        bases = [base for name in cls.bases for base in self.classes(self.last(name))] if depth else []
+        return [*self.methods(cls), *(m for base in bases for m in self.all_methods(base, depth - 1))]
+
+    def last(self, node: ast.AST) -> str:
+        """The last part of a dotted name, as it is called where it is defined: of a training step, where a function makes it."""
+        if isinstance(node, ast.Name) and (made := self._made_steps.get(node.id)):
+            scope = self.table.of_node[node].resolve(node.id)
+            if scope is not None and scope.node in made:
+                return made[scope.node].name
+        return self.dotted(node).rpartition(".")[2] or last_name(node)
+
+    @cached_property
+    def _made_steps(self) -> dict[str, dict[ast.AST, Function]]:
+        return made_steps(self)
+
+    # -- who calls whom -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """Every call in reached code, in the order of the text."""
+        return self.calls_that(lambda _: True)
+
+    def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
+        """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
+        found = [
+            n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
+        ]
+        return sorted(found, key=place_of)
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
@@ -310,13 +132,6 @@ class Script:
         return bool(made and is_known) and all(
             one is not cls and any(m.name == method.name for m in self.methods(one)) for one in own
         )
-
-    def is_of_library(self, name: ast.AST) -> bool:
-        """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
-        parts, module = self.dotted(name).split("."), self.module(name)
-        paths = [".".join(parts[:n]) for n in range(1, len(parts))]
-        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
-        return bool(paths) and self.is_imported(name) and not is_own
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:
         """The names of the variables, attributes and parameters that are bound to objects of a class."""
@@ -380,24 +195,6 @@ class Script:
                 found[name].append(call)
         return found
 
-    def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
-        """What a call gives for the parameter `name`; None where it does not, or not for sure."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                return keyword.value
-        if any(isinstance(argument, ast.Starred) for argument in call.args):
-            return None
-        positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        if self.class_of(function) is not None and not _is_static(function):
-            positional = positional[1:]
-        index = positional.index(name) if name in positional else len(call.args)
-        return call.args[index] if index < len(call.args) else None
-
-    def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]:
-        """What a call gives for each of a function's parameters, as far as that is sure."""
-        given = ((name, self.argument_for(call, function, name)) for name in self.parameters(function))
-        return {name: value for name, value in given if value is not None}
-
     def given_for(self, frame: Frame, name: str) -> list[tuple[ast.expr, ast.Call]]:
         """What the calls of a function give for its parameter `name`; nothing for another variable."""
         calls = self.callers(frame) if is_function_frame(frame) and name in self.parameters(frame) else []
@@ -412,7 +209,7 @@ class Script:
         own = (one for one in self.functions(written(call.func)) if self.parent(one) is self.module(call))
         return [*own] or self.functions(self.last(call.func))
 
-    # -- what is reached ---------------------------------------------------------------------------------------
+    # -- what is reached ------------------------------------------------------------------------------------------
 
     def is_reached(self, node: ast.AST) -> bool:
         """Whether running the script may come to a node. In doubt it may."""
@@ -429,57 +226,75 @@ class Script:
     def _reached(self) -> Reached:
         return Reached(self)
 
-    # -- names -------------------------------------------------------------------------------------------------
-
-    def dotted(self, node: ast.AST) -> str:
-        """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
-        found = self._dotted.get(node)  # asked five times of each call of a script
-        if found is None:
-            text = plain_text(node)
-            head, dot, rest = text.partition(".")
-            found = self._imports[self.module(node)].get(head, [head])[-1] + dot + rest if text else ""
-            self._dotted[node] = found
-        return found
-
-    def may_name(self, node: ast.AST) -> list[str]:
-        """What `dotted` is of each import of its first name: branches may import one name from several files."""
-        head, dot, rest = plain_text(node).partition(".")
-        return [one + dot + rest for one in dict.fromkeys(self._imports[self.module(node)].get(head, [head]))]
-
-    def name_of(self, module: str, node: ast.AST) -> str:
-        """The name by which the file of a node knows a module, or the module's own."""
-        names = self._imports[self.module(node)]
-        return module if module in names else next((n for n, of in names.items() if of[-1] == module), module)
-
-    def is_imported(self, node: ast.AST) -> bool:
-        """Whether a dotted name begins with a name that its file imports."""
-        return root_of(node) in self._imports[self.module(node)]
-
-    def may_be_imported(self, node: ast.AST) -> bool:
-        """Whether a dotted name begins with what its file imports, or with no name: `load()[0].train`."""
-        return not root_of(node) or self.is_imported(node)
-
-    def last(self, node: ast.AST) -> str:
-        """The last part of a dotted name, as it is called where it is defined: of a training step, where a function makes it."""
-        if isinstance(node, ast.Name) and (made := self._made_steps.get(node.id)):
-            scope = self.table.of_node[node].resolve(node.id)
-            if scope is not None and scope.node in made:
-                return made[scope.node].name
-        return self.dotted(node).rpartition(".")[2] or last_name(node)
-
-    @cached_property
-    def _made_steps(self) -> dict[str, dict[ast.AST, Function]]:
-        return made_steps(self)
-
-    @cached_property
-    def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
-        return imports_of(self.modules, self.table.parents, self.module, self.links)
-
 
 def is_statement_call(script: Script, call: ast.AST) -> bool:
     """Whether a call stands alone as a statement."""
     return isinstance(script.parent(call), ast.Expr)
 
 
-def _is_static(function: Function) -> bool:
-    return any(last_name(one) == "staticmethod" for one in function.decorator_list)
+def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call that mentions the name of a plain function can be of that function, or be given it."""
+    if _is_of_object(script, call, function) and not script.is_imported(call.func):
+        return False
+    held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
+    if (
+        not held
+        and getattr(call.func, "attr", "") == function.name
+        and _LIBRARY.match(script.dotted(call.func))
+    ):
+        return False  # `torchvision.models.resnet50()` beside `def resnet50():`
+    return (not held or function in held) and not _is_given_another(script, call, function)
+
+
+def _is_of_object(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
+    or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name or function.decorator_list:
+        return False
+    given, needed = [*call.args, *call.keywords], function.args
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    named = len(needed.posonlyargs) + len(needed.args)
+    is_less = len(given) < named - len(needed.defaults)
+    is_more = len(call.args) > named and needed.vararg is None
+    is_mode = function.name in ("train", "eval") and not given
+    return ((is_less or is_more or is_mode) and not is_open) or bool(
+        classes_called(script, call.func, function)
+    )
+
+
+def classes_called(script: Script, method: ast.Attribute, function: Function) -> list[ast.expr]:
+    """The classes, by the way they are written, that are called for all that a method's object is bound to, `kmeans =
+    Kmeans(8)`, where none of them, nor an attribute that is set, is given the function."""
+    text, frame = written(method.value), script.frame(method)
+    made = [*script.values(frame, text), *script.values(script.module(method), text)]
+    called = [
+        one.func
+        for one in made
+        if isinstance(one, ast.Call)
+        and last_name(one.func)[:1].isupper()
+        and function.name not in map(last_name, (*one.args, *(k.value for k in one.keywords)))
+    ]
+    is_set = function.name in script.table.set_attributes
+    return called if len(called) == len(made) and not is_set else []
+
+
+def _is_given_another(script: Script, call: ast.Call, function: Function) -> bool:
+    """Whether a call is given an object's attribute of a function's name, `batches(self.train)`, or a parameter `train` that
+    is such an attribute wherever it is given."""
+    if script.last(call.func) == function.name:
+        return False
+    return any(_is_attribute(one, function.name) for one in call.args) or any(
+        _is_always_attribute(script, one) for one in call.args if written(one) == function.name
+    )
+
+
+def _is_attribute(node: ast.expr | None, name: str) -> bool:
+    return node is not None and written(node) == f"self.{name}"
+
+
+def _is_always_attribute(script: Script, argument: ast.expr) -> bool:
+    frame, name = script.frame(argument), written(argument)
+    if isinstance(frame, ast.Module) or name not in script.parameters(frame):
+        return False
+    calls = [call for call in script.calls if script.last(call.func) == frame.name]
+    return bool(calls) and all(_is_attribute(script.argument_for(one, frame, name), name) for one in calls)

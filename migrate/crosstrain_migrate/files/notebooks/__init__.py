@@ -4,7 +4,7 @@
 - `linked`: cells as one text under marks, and IPython's own lines as strings that Python can parse;
 - `reading`: a file of cells as a `Source`.
 
-In: the bytes of a notebook. Out: a `Source`. Every room above `facts` may import this one.
+In: the bytes of a notebook. Out: a `Source`. Every room below `files` may import this one.
 """
 
 from __future__ import annotations

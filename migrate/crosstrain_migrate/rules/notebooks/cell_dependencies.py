@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from crosstrain_migrate.files.notebooks.linked import Cells, is_mark, string_of
+from crosstrain_migrate.syntax.bindings import bindings
 
-from .local_modules import Definition, Module, Outside
+from .local_modules import Definition, Module, outside
 from .statement_forms import calls_method, end_of, first_of, names_in
 
 _BUILTINS = frozenset(dir(builtins))
@@ -30,10 +31,10 @@ class Statements:
     def __init__(self, text: str, modules: Sequence[Module] = ()) -> None:
         self.text = text
         self.tree = ast.parse(text)
-        self.outside = Outside(modules, self.tree).definitions if modules else {}
+        self.outside = outside(modules, self.tree)
         self.cells = Cells(text)
         self.defined: dict[str, Definition] = {s.name: s for s in self.tree.body if isinstance(s, Definition)}
-        self.imported = stored(s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom))
+        self.imported = bindings(s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom))
         try:
             self._table = symtable.symtable(text, "cells", "exec")
         except SyntaxError as error:
@@ -126,7 +127,7 @@ class Statements:
     @cached_property
     def _bound(self) -> set[str]:
         """The variables of the notebook; `iter = 0` is one although Python has an `iter` too."""
-        return stored(self.running)
+        return bindings(self.running)
 
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
         """The names that the statements after `last` read before they assign them, each with its first reader."""
@@ -152,20 +153,20 @@ def _read_first(statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
         match statement:
             case ast.Assign():
                 found |= _loads(statement) - bound
-                bound |= stored(statement.targets)
+                bound |= bindings(statement.targets)
             case ast.For():
                 found |= _loads(statement.iter) - bound
-                found |= _read_first(statement.body, bound | stored([statement.target]))
+                found |= _read_first(statement.body, bound | bindings([statement.target]))
                 found |= _read_first(statement.orelse, set(bound))
             case ast.If() | ast.While():
                 found |= _loads(statement.test) - bound
                 found |= _read_first(statement.body, set(bound)) | _read_first(statement.orelse, set(bound))
             case ast.With():
                 found |= {n for item in statement.items for n in _loads(item)} - bound
-                bound |= stored(item.optional_vars for item in statement.items if item.optional_vars)
+                bound |= bindings(item.optional_vars for item in statement.items if item.optional_vars)
                 found |= _read_first(statement.body, bound)
             case ast.AugAssign():
-                found |= (_loads(statement) | stored([statement.target])) - bound
+                found |= (_loads(statement) | bindings([statement.target])) - bound
             case _:
                 found |= _loads(statement) - bound
     return found
@@ -194,26 +195,6 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             given = [value] * len(target.elts)
         for inner, part in zip(target.elts, given, strict=True):
             yield from _pairs(inner, part)
-
-
-def stored(statements: Iterable[ast.AST]) -> set[str]:
-    """The names that statements or targets bind, without those inside comprehensions and functions."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = list(statements)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Definition):
-            found.add(node.name)
-            continue
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name.split(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            found.add(node.name)
-        if not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            waiting += ast.iter_child_nodes(node)
-    return found
 
 
 def _globals(table: symtable.SymbolTable) -> frozenset[str]:

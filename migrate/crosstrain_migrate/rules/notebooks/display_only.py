@@ -12,9 +12,10 @@ import re
 from collections.abc import Collection, Sequence
 
 from crosstrain_migrate.files.notebooks.linked import concealed, revealed
+from crosstrain_migrate.syntax.bindings import bindings
 from crosstrain_migrate.syntax.nodes import last_name
 
-from .cell_dependencies import Obstacle, Statements, stored
+from .cell_dependencies import Obstacle, Statements
 from .local_modules import Definition, Module
 from .mutations import changes, is_filled
 from .statement_forms import end_of, first_of, names_in
@@ -89,7 +90,7 @@ class _Display:
             s for s in self.visible if s.lineno > statement.lineno
         ]  # also what training above bound before
         if (
-            stored([statement]) & {*self.needed, *self.notebook.read_by(below)}
+            bindings([statement]) & {*self.needed, *self.notebook.read_by(below)}
             or self.notebook.reach([statement]) & shared
         ):
             return False

@@ -13,9 +13,10 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
+from crosstrain_migrate.syntax.bindings import bindings
 from crosstrain_migrate.syntax.lines import Lines
 
-from .cell_dependencies import Statements, stored
+from .cell_dependencies import Statements
 from .statement_forms import (
     HOLDER,
     calls_method,
@@ -57,7 +58,7 @@ class Kernel:
         self._origin = Lines(before.text, now.text)
         inside = {self._origin(line) for s in bodies for line in _lines_of(s) - _inserted_lines(s)}
         self._originals = [s for s in before.running if s.lineno not in inside]
-        self.prepared = {n for s in now.running if is_prepare(s) for n in stored([s])}
+        self.prepared = {n for s in now.running if is_prepare(s) for n in bindings([s])}
         self._changed = self._changed_definitions(bodies)
         self.back: dict[ast.stmt, list[ast.stmt]] = {}
         self.insertions: list[Insertion] = []
@@ -143,17 +144,17 @@ class Kernel:
         """Whether the kernel computes with a variable on its device between a statement and the next training."""
         until = self._next_training(statement)
         between = [s for s in self.statements if statement.lineno < s.lineno < until]
-        using = (s for s in between if not names_in(s).isdisjoint(names) and stored([s]).isdisjoint(names))
+        using = (s for s in between if not names_in(s).isdisjoint(names) and bindings([s]).isdisjoint(names))
         return any(self._devices & names_in(s) for s in using)
 
     def _may_come_back(self, statement: ast.stmt) -> bool:
         """Whether the original may come back: a model that the training prepares need not be on a device before."""
-        return HOLDER in names_in(statement) or not stored([statement]) & self.prepared
+        return HOLDER in names_in(statement) or not bindings([statement]) & self.prepared
 
     def _give_back_placements(self) -> None:
         """Restores `model = Net().to(device)` where a cell computes with the model on its device before a training."""
         for statement in self.statements:
-            names = stored([statement]) & self.prepared
+            names = bindings([statement]) & self.prepared
             if not names or statement in self.back or _is_moved(statement):
                 continue
             original = self._original(statement)
@@ -174,10 +175,10 @@ class Kernel:
         said, inserted = ast.dump(original), [i.original for i in self.insertions]
         own = [*(one for s in self.statements for one in self.own(s)), *inserted]
         # A default is read where its function is defined.
-        made = stored([original]) & names_in(*own, *self.now.defined.values())
+        made = bindings([original]) & names_in(*own, *self.now.defined.values())
         if not made or any(ast.dump(s) == said for s in own):
             return False
-        if made - stored([*self.now.tree.body, *inserted]):
+        if made - bindings([*self.now.tree.body, *inserted]):
             return True
         as_before = not made & self.prepared and not self._calls_changed(self.before, original)
         return as_before and self.before.cell(original) in self._cells
@@ -210,7 +211,11 @@ class Kernel:
         first, last = self._origin(statement.lineno), self._origin(end_of(statement))
         for original in self._originals:
             overlaps = original.lineno <= last and first <= end_of(original)
-            if overlaps and self.before.cell(original) == cell and stored([original]) == stored([statement]):
+            if (
+                overlaps
+                and self.before.cell(original) == cell
+                and bindings([original]) == bindings([statement])
+            ):
                 return None if self._calls_changed(self.before, original) else original
         return None
 
@@ -230,7 +235,7 @@ class Kernel:
         """The variables that hold a device: `torch.device(...)`, `"cuda" if ... else "cpu"`."""
         choosing = (s for s in self.before.running if isinstance(s, ast.Assign | ast.If))
         assigned = (n for s in choosing for n in ast.walk(s) if isinstance(n, ast.Assign))
-        return frozenset(stored(n for n in assigned if _is_device(n.value)))
+        return frozenset(bindings(n for n in assigned if _is_device(n.value)))
 
     def device_of(self, statements: Sequence[ast.stmt]) -> str:
         """The expression by which these statements name their device; empty where they use none."""

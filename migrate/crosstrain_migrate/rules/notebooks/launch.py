@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.files.notebooks.linked import is_time, masked
 from crosstrain_migrate.results import RoleFact
+from crosstrain_migrate.syntax.bindings import bindings
 from crosstrain_migrate.syntax.nodes import line_of
 
-from .cell_dependencies import Obstacle, Statements, assignments, stored
+from .cell_dependencies import Obstacle, Statements, assignments
 from .kernel import Kernel
 from .local_modules import Module
 from .mutations import changes, is_container, is_filled, uses_methods
@@ -172,7 +173,7 @@ class _LaunchPlanner:
                 ready = {name: one for name, one in ready.items() if name not in names}
                 ready |= dict.fromkeys(names, statement)
             else:
-                anew = stored([statement])
+                anew = bindings([statement])
                 ready |= dict.fromkeys(name for name in ready if base_of(name) in anew)
         found = [(name, statement) for name, statement in ready.items() if statement is not None]
         found.sort(key=lambda one: (is_loader(one[0], self.roles), one[1].lineno))
@@ -183,7 +184,7 @@ class _LaunchPlanner:
         if not self._runs(statement) or chooses_device(statement) or makes_plain_loss(statement):
             return False
         devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
-        return bool(names_in(statement) & devices and stored([statement]) & set(needed))
+        return bool(names_in(statement) & devices and bindings([statement]) & set(needed))
 
     def _runs(self, statement: ast.stmt) -> bool:
         return statement in self.now.running
@@ -195,7 +196,7 @@ class _LaunchPlanner:
         name, value = statement.targets[0].id, statement.value
         called = {getattr(n.func, "id", "") for n in ast.walk(value) if isinstance(n, ast.Call)}
         plain = names_in(value) <= self.now.imported | {"float"} and called <= {"float"}
-        return plain and (name in stored(body) or any(changes(name, s) for s in body))
+        return plain and (name in bindings(body) or any(changes(name, s) for s in body))
 
     # -- obstacles -------------------------------------------------------------------------------------------
 
@@ -229,13 +230,13 @@ class _LaunchPlanner:
         for position, statement in enumerate(above):
             if is_construct(statement) or chooses_device(statement) or is_prepare(statement):
                 self._check_own_lines(statement)
-                prepared |= stored([statement]) if is_prepare(statement) else set()
+                prepared |= bindings([statement]) if is_prepare(statement) else set()
                 continue
             if any(is_own(n, "prepare") for n in ast.walk(statement)):
                 reason = f"`{short(statement)}` is prepared where it is made, before the function that trains with it"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
-            anew = {n for s in above[position + 1 :] for n in stored([s]) - self.now.read_by([s]).keys()}
-            made = stored([statement]) & (needed - anew)
+            anew = {n for s in above[position + 1 :] for n in bindings([s]) - self.now.read_by([s]).keys()}
+            made = bindings([statement]) & (needed - anew)
             if self._places(statement, made - work.ready.keys()):
                 reason = f"`{short(statement)}` uses the notebook's own device, and each process of the training has another"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
@@ -271,8 +272,8 @@ class _LaunchPlanner:
 
     def _settle_results(self, work: Training) -> None:
         """What later cells read of the training comes back: the state of objects they made, and other values."""
-        in_body = stored(work.body)
-        outer = stored(work.earlier)
+        in_body = bindings(work.body)
+        outer = bindings(work.earlier)
         set_inside = in_body | self.now.written_by(work.body)
         reach = self.now.reach(work.body) | set(work.ready)
         for name, reader in sorted(self.now.used_after(work.body[-1]).items()):
@@ -281,7 +282,7 @@ class _LaunchPlanner:
             if name == HOLDER or (is_code and name not in in_body):
                 continue
             # Set by the training, and not by its own prepare alone.
-            anew = any(name in stored([s]) for s in work.body if not is_prepare(s))
+            anew = any(name in bindings([s]) for s in work.body if not is_prepare(s))
             if is_loader(name, self.roles) and name in outer and not anew:
                 continue  # later cells iterate the author's own
             held = roles or self.given.get(name, set())

@@ -15,8 +15,9 @@ from crosstrain_migrate.rules.notebooks.trainings import (
     is_plain_prepare,
     returns_value,
 )
+from crosstrain_migrate.syntax.bindings import bindings
 
-from .cell_dependencies import Obstacle, Statements, stored
+from .cell_dependencies import Obstacle, Statements
 from .kernel import Kernel
 from .statement_forms import (
     HOLDER,
@@ -134,7 +135,7 @@ class NotebookWriter:
         section = self._section(since, until)
         device, used = self.kernel.device_of(section), self.now.reach(section)
         before, cell = self.kernel.before, self.now.cells(since)[0]
-        made = {n for s in before.running if before.cell(s) <= cell for n in stored([s])}
+        made = {n for s in before.running if before.cell(s) <= cell for n in bindings([s])}
         if not device or (device.isidentifier() and device not in made):
             return []
         if self._altered_loaders(section, done) is not None:
@@ -157,7 +158,7 @@ class NotebookWriter:
     def _first_use(self, names: Collection[str], until: int) -> int:
         """The line of the first statement of the kernel that uses one of these variables, once all are made."""
         section, held = self._section(0, until), set(map(base_of, names))
-        made = max((end_of(s) for s in section if stored([s]) & held and not is_prepare(s)), default=0)
+        made = max((end_of(s) for s in section if bindings([s]) & held and not is_prepare(s)), default=0)
         using = (s for s in section if s.lineno > made and self.now.reach([s]) & held)
         return next((s.lineno for s in using if not is_prepare(s)), 0)
 
@@ -311,13 +312,13 @@ class FunctionWriter:
         prepared, devices = self._prepared(), self._needed_devices()
         read = {n for d in self.now.uses(work.body) for n in self.now.reads.get(d.name, ())}
         read |= self.now.written_by(work.body)
-        own = stored([*work.body, *devices]) | {*prepared, HOLDER}
+        own = bindings([*work.body, *devices]) | {*prepared, HOLDER}
         # What belongs together travels together: an optimizer holds its model's parameters.
         if read & set(prepared):
             read |= set(prepared)
         order = [HOLDER, *prepared, *names_in_order([*devices, *work.body])]
         order = [n for n in dict.fromkeys(order) if n in own]
-        outer = stored(work.earlier) - {HOLDER} - {n for d in work.devices for n in targets_of(d)}
+        outer = bindings(work.earlier) - {HOLDER} - {n for d in work.devices for n in targets_of(d)}
         first = self.now.read_by([*self.verbatim, *devices, *work.body]).keys() | set(self.prepares)
         shared = [n for n in order if n in read]
         return shared, [n for n in order if n in first & outer and n not in shared]

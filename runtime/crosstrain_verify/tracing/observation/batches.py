@@ -50,7 +50,7 @@ class ObservedBatches:
         self._watch.alter = self._alter
         self._watch.pass_ended = self._pass_ended
         if few:
-            self._watch.ends_pass = self._ends_pass
+            self._watch.ends.append(self._ends_pass)
         if self._doubled:
             for name in DRAWING:
                 real = getattr(torch, name)

@@ -1,14 +1,23 @@
-"""Detects ranks that wait for each other for ever, long before the time is up."""
+"""Waits for the ranks of a run, and detects those that wait for each other for ever, long before the time is up."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from crosstrain.launch.worker import die_with_parent
+
+from crosstrain_verify.records import traces
+
+POLL_SECONDS = 0.005
 LOOK_SECONDS = 1.0
 STALL_SECONDS = 12.0  # without CPU use; on a loaded machine a rank may get no CPU for some seconds
 IDLE_TICKS = 10  # of CPU time between two looks (a tenth of a core), which waiting may use
@@ -23,6 +32,74 @@ WAITS = (
     "crosstrain/step/buckets.py",
     "crosstrain/step/gradients.py",
 )
+
+
+def fork_store() -> tuple[int, int]:
+    """Start the store of one run in its own process; returns (pid, port). The port is bound already."""
+    from crosstrain.launch import loopback
+
+    listener, port = loopback.listen()
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent()
+        store = loopback.serve(listener)
+        while store:  # the store's thread serves; this one has nothing to do
+            signal.pause()
+    listener.close()
+    return pid, port
+
+
+def client_is_gone() -> bool:
+    """Whether standard input is closed. The client sends nothing while a job runs, so it is readable only if it is closed."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
+
+
+def wait(
+    pids: Sequence[int], timeout: float, out: Path, gone: Callable[[], bool] = client_is_gone
+) -> dict[str, Any]:
+    """Wait until all ranks have ended, one has failed, they stall, or the time is up. Then end all of them and their children.
+
+    Args:
+        pids: the ranks' processes.
+        timeout: seconds.
+        out: the run's folder.
+        gone: returns whether nobody waits for the ranks any more.
+    """
+    deadline = time.monotonic() + timeout
+    folders = [out / str(rank) for rank in range(len(pids))]
+    ranks = [
+        Rank(pid, folder / traces.TRACE_FILE, folder / traces.STACK_FILE)
+        for pid, folder in zip(pids, folders, strict=True)
+    ]
+    watch = StallWatch(ranks)
+    running = set(pids)
+    timed_out = failed = stalled = False
+    while running and not failed and not timed_out and not stalled:
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                running.discard(pid)
+                failed = failed or status != 0
+        timed_out = time.monotonic() > deadline
+        if running and gone():
+            break
+        stalled = len(running) == len(pids) and watch.stalled()
+        time.sleep(POLL_SECONDS)
+    if timed_out and running:
+        ask_for_stacks(sorted(running), ranks)
+    for pid in pids:
+        kill_session(pid)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)  # it may not have started its session yet
+        os.waitpid(pid, 0)
+    return {"timed_out": timed_out and bool(running), "stalled": stalled}
+
+
+def kill_session(pid: int) -> None:
+    """End a rank's process group; it may be gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

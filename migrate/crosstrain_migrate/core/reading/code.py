@@ -1,0 +1,279 @@
+"""A script's code: what stands around what, what a frame binds and reads, what a name is defined or imported as."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import takewhile
+
+from crosstrain_migrate.syntax.nodes import (
+    Function,
+    all_arguments,
+    gives_itself,
+    last_name,
+    place_of,
+    written,
+)
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.program import Region, links_of, modules_of, parse, path_of
+from crosstrain_migrate.syntax.program import parts as files_of
+from crosstrain_migrate.syntax.scopes import ScopeTable, suites
+
+from .forms import (
+    FUNCTIONS,
+    LOOPS,
+    Frame,
+    Loop,
+    bound_in,
+    names_no_gradient,
+    plain_text,
+    root_of,
+    without_gradient,
+)
+from .imported import imports_of
+
+
+class Code:
+    """The files of a script; its own is the last module."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = parse(text)
+        self.table = ScopeTable(self.tree)
+        self.modules = modules_of(self.tree)
+        self.entry = self.modules[-1]
+        self.shared = {part.path for part in files_of(text) if part.shared}
+        self.links = links_of(self.tree)
+        self._places = Places(text)
+        self._dotted: dict[ast.AST, str] = {}
+
+    # -- one node -------------------------------------------------------------------------------------------------
+
+    def source(self, node: ast.AST) -> str:
+        """The text of a node, as its author wrote it."""
+        return self._places.source(node)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.table.parents.get(node)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        return self.table.ancestors(node)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        return self.table.statement_of(node)
+
+    def module(self, node: ast.AST) -> ast.Module:
+        return self.table.of_node[node].file if not isinstance(node, ast.Module) else node
+
+    def frame(self, node: ast.AST) -> Frame:
+        """The function whose body `node` stands in, else the file; a lambda and a class body have no frame of their own."""
+        return self.table.function_around(node) or self.module(node)
+
+    def is_entry(self, node: ast.AST) -> bool:
+        """Whether a node stands in the script's own file."""
+        return self.module(node) is self.entry
+
+    def is_shared(self, node: ast.AST) -> bool:
+        """Whether a node stands in a file that other scripts of the project import."""
+        return path_of(self.module(node)) in self.shared
+
+    def class_of(self, frame: Frame) -> ast.ClassDef | None:
+        """The class whose method a frame is."""
+        parent = self.parent(frame) if isinstance(frame, FUNCTIONS) else None
+        return parent if isinstance(parent, ast.ClassDef) else None
+
+    def methods(self, cls: ast.ClassDef) -> list[Function]:
+        return [node for node in cls.body if isinstance(node, FUNCTIONS)]
+
+    def loops_around(self, node: ast.AST) -> list[Loop]:
+        """The loops of the same frame around a node, innermost first."""
+        found: list[Loop] = []
+        for one in self.around(node):
+            if isinstance(one, FUNCTIONS):
+                break
+            if isinstance(one, LOOPS):
+                found.append(one)
+        return found
+
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """The innermost loop around a node."""
+        return next((one for one in self.around(node) if isinstance(one, LOOPS)), None)
+
+    def suite_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that a statement is one of."""
+        parent = self.parent(statement)
+        assert parent is not None
+        return next((suite for suite in suites(parent) if statement in suite), [statement])
+
+    def in_lambda(self, node: ast.AST) -> bool:
+        return any(isinstance(one, ast.Lambda) for one in self.around(node))
+
+    def is_without_gradient(self, node: ast.AST) -> bool:
+        """Whether code stands in a `with torch.no_grad():` of its function, or that is decorated so."""
+        around = (node, *self.around(node))
+        own = takewhile(lambda one: not isinstance(one, FUNCTIONS), around)
+        decorators = getattr(self.frame(node), "decorator_list", ())
+        return any(map(names_no_gradient, decorators)) or any(
+            without_gradient(one) for one in own if isinstance(one, ast.With)
+        )
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def within(self, frame: Frame) -> list[ast.AST]:
+        """The nodes of a frame, without those of functions inside it, in the order of the text."""
+        return self._within[frame]
+
+    @cached_property
+    def _within(self) -> dict[Frame, list[ast.AST]]:
+        found: dict[Frame, list[ast.AST]] = {frame: [] for frame in self.frames}
+        for node in self.table.parents:
+            if not isinstance(node, ast.Module):
+                found[self.frame(node)].append(node)
+        return {frame: sorted(nodes, key=place_of) for frame, nodes in found.items()}
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
+
+    def calls_in(self, frame: Frame) -> list[ast.Call]:
+        return self._calls_in[frame]
+
+    @cached_property
+    def _calls_in(self) -> dict[Frame, list[ast.Call]]:
+        return {f: [n for n in nodes if isinstance(n, ast.Call)] for f, nodes in self._within.items()}
+
+    def parameters(self, frame: Frame) -> list[str]:
+        return [] if isinstance(frame, ast.Module) else [one.arg for one in all_arguments(frame)]
+
+    def binds(self, frame: Frame, name: str) -> bool:
+        """Whether `name` is a variable of the frame itself, a parameter included."""
+        scope = self.table.scopes[frame]
+        return scope.resolve(name) is scope
+
+    def stores(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
+        """Where a frame binds the variable or the attribute `text`."""
+        return [node for node in self._names_in(frame, text) if not isinstance(node.ctx, ast.Load)]
+
+    def reads(self, frame: Frame, text: str) -> list[ast.expr]:
+        """Where a frame reads the variable or the attribute `text`."""
+        return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
+
+    def values(self, frame: Frame, text: str) -> list[ast.expr]:
+        """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
+        return self._values[frame].get(text, [])
+
+    def _names_in(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
+        return self._names[frame].get(text, [])
+
+    @cached_property
+    def _names(self) -> dict[Frame, dict[str, list[ast.Name | ast.Attribute]]]:
+        found: dict[Frame, dict[str, list[ast.Name | ast.Attribute]]] = {}
+        for frame, nodes in self._within.items():
+            own = found[frame] = defaultdict(list)
+            same = {id(node.targets[0]) for node in nodes if gives_itself(node)}
+            for node in nodes:
+                if isinstance(node, ast.Name | ast.Attribute) and id(node) not in same:
+                    own[written(node)].append(node)
+        return found
+
+    @cached_property
+    def _values(self) -> dict[Frame, dict[str, list[ast.expr]]]:
+        found: dict[Frame, dict[str, list[ast.expr]]] = {}
+        for frame, nodes in self._within.items():
+            own = found[frame] = defaultdict(list)
+            others = (node for node in nodes if not gives_itself(node))
+            for target, value in (bound for node in others for bound in bound_in(node)):
+                own[written(target)].append(value)
+        return found
+
+    def first_statement(self, frame: Frame) -> ast.stmt:
+        """The first statement of a frame behind its docstring, what it declares global, and imports from `__future__`."""
+        body = frame.body
+        for statement in body:
+            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+            if not is_text and not is_future and not isinstance(statement, ast.Global | ast.Nonlocal):
+                return statement
+        return body[-1]
+
+    # -- definitions ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def defined(self) -> dict[str, list[Function | ast.ClassDef]]:
+        """The functions, methods and classes of a name."""
+        found: dict[str, list[Function | ast.ClassDef]] = defaultdict(list)
+        for node in self.table.parents:
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                found[node.name].append(node)
+        return found
+
+    def classes(self, name: str) -> list[ast.ClassDef]:
+        return [one for one in self.defined.get(name, ()) if isinstance(one, ast.ClassDef)]
+
+    def functions(self, name: str) -> list[Function]:
+        return [one for one in self.defined.get(name, ()) if isinstance(one, FUNCTIONS)]
+
+    def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
+        """What a call gives for the parameter `name`; None where it does not, or not for sure."""
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        if any(isinstance(argument, ast.Starred) for argument in call.args):
+            return None
+        positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        if self.class_of(function) is not None and not _is_static(function):
+            positional = positional[1:]
+        index = positional.index(name) if name in positional else len(call.args)
+        return call.args[index] if index < len(call.args) else None
+
+    def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]:
+        """What a call gives for each of a function's parameters, as far as that is sure."""
+        given = ((name, self.argument_for(call, function, name)) for name in self.parameters(function))
+        return {name: value for name, value in given if value is not None}
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def dotted(self, node: ast.AST) -> str:
+        """A dotted name with its import written out: `torch.nn.functional.relu` for `F.relu`."""
+        found = self._dotted.get(node)  # asked five times of each call of a script
+        if found is None:
+            text = plain_text(node)
+            head, dot, rest = text.partition(".")
+            found = self._imports[self.module(node)].get(head, [head])[-1] + dot + rest if text else ""
+            self._dotted[node] = found
+        return found
+
+    def may_name(self, node: ast.AST) -> list[str]:
+        """What `dotted` is of each import of its first name: branches may import one name from several files."""
+        head, dot, rest = plain_text(node).partition(".")
+        return [one + dot + rest for one in dict.fromkeys(self._imports[self.module(node)].get(head, [head]))]
+
+    def name_of(self, module: str, node: ast.AST) -> str:
+        """The name by which the file of a node knows a module, or the module's own."""
+        names = self._imports[self.module(node)]
+        return module if module in names else next((n for n, of in names.items() if of[-1] == module), module)
+
+    def is_imported(self, node: ast.AST) -> bool:
+        """Whether a dotted name begins with a name that its file imports."""
+        return root_of(node) in self._imports[self.module(node)]
+
+    def may_be_imported(self, node: ast.AST) -> bool:
+        """Whether a dotted name begins with what its file imports, or with no name: `load()[0].train`."""
+        return not root_of(node) or self.is_imported(node)
+
+    def is_of_library(self, name: ast.AST) -> bool:
+        """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
+        parts, module = self.dotted(name).split("."), self.module(name)
+        paths = [".".join(parts[:n]) for n in range(1, len(parts))]
+        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
+        return bool(paths) and self.is_imported(name) and not is_own
+
+    @cached_property
+    def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
+        return imports_of(self.modules, self.table.parents, self.module, self.links)
+
+
+def _is_static(function: Function) -> bool:
+    return any(last_name(one) == "staticmethod" for one in function.decorator_list)

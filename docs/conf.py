@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.report import rule_pages
+from crosstrain_migrate.rules.catalogue import catalogue
 
 DOCS = Path(__file__).parent
 _MAINS = {"migrate": "crosstrain_migrate.cli", "crosstrain": "crosstrain.cli"}
@@ -40,7 +41,7 @@ def _write(name: str, text: str) -> None:
 
 
 def _rules() -> None:
-    for page in rule_pages.rule_pages():
+    for page in catalogue():
         _write(f"rules/{page.code.lower()}.md", rule_pages.markdown_page(page))
 
 

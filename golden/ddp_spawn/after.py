@@ -38,10 +38,10 @@ best_acc1 = 0
 
 
 def main():
-    accelerator = Accelerator()
-    PartialState(group_of_one=True)
     args = parser.parse_args()
 
+    accelerator = Accelerator(device=args.gpu)
+    PartialState(group_of_one=True)
     if args.seed is not None:
         random.seed(args.seed)
         torch.manual_seed(args.seed)

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
-from crosstrain.compat.further_members import Trigger
 from crosstrain.data import unprepared_loops
 from crosstrain.data.evaluation import EvaluationLoaders
 from crosstrain.data.loader import PreparedLoader
@@ -122,7 +121,6 @@ class Parts:
             self._sharding,
         )
         self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
-        self._trigger = Trigger()
 
     def _share(
         self,
@@ -139,7 +137,7 @@ class Parts:
         accumulates: whether accumulation options were given. project, plugin, parallelism: None where they were not
         given. logs: whether trackers were given.
         """
-        vars(self).update({name: vars(first)[name] for name in _PARTS | {"_precision", "_trigger"}})
+        vars(self).update({name: vars(first)[name] for name in _PARTS | {"_precision"}})
         if accumulates:
             self._accumulation.set_steps(self._gradients.steps)
         if self.handlers.autocast is not first.handlers.autocast:

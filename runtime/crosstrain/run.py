@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from crosstrain.comm.devices import has_device
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.start import start_comm
+from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.types import HOST
 from crosstrain.comm.visible_devices import VISIBLE_DEVICES
+from crosstrain.comm.xla.chips import xla_wanted
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
 from crosstrain.step.window import Gradients
 from crosstrain.utils import checks
@@ -58,6 +59,7 @@ class Run:
         self.first: Any = None  # the first Accelerator, whose parts the others share
         self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
         self._ended = False
+        self.triggered = False  # whether this process has called `set_trigger`
         self.takes_turns = False  # within `main_process_first()`
         self.launch = LaunchConfig()
         self.mixed_precision: str | None = None
@@ -91,7 +93,7 @@ class Run:
         group_of_one: bool | None = None,
         index: int | None = None,
     ) -> Comm:
-        """Start the backend, or return the one that runs already.
+        """Start the backend (XLA if PJRT_DEVICE is set or there is a TPU, else torch's), or return the one that runs.
 
         Args:
             cpu: stay on the CPU; None for the launcher's choice.
@@ -118,14 +120,20 @@ class Run:
         self.launch = read_launch_config()
         if timeout is None and self.launch.timeout is not None:
             timeout = timedelta(seconds=self.launch.timeout)
-        self._comm = start_comm(
-            cpu=bool(self.launch.cpu if cpu is None else cpu),
-            backend=backend,
-            init_method=init_method,
-            timeout=timeout,
-            group_of_one=group_of_one,
-            index=index,
-        )
+        cpu = bool(self.launch.cpu if cpu is None else cpu)
+        if not cpu and xla_wanted(os.environ):
+            from crosstrain.comm.xla.backend import XlaComm
+
+            self._comm = XlaComm.start(init_method=init_method, timeout=timeout, group_of_one=group_of_one)
+        else:
+            self._comm = TorchComm.start(
+                cpu=cpu,
+                backend=backend,
+                init_method=init_method,
+                timeout=timeout,
+                group_of_one=group_of_one,
+                index=index,
+            )
         self._visible = _visible(self._comm)
         self.debug = debug_mode()
         return self._comm

@@ -13,6 +13,6 @@ you would run. Only the server's process imports torch.
 
 from crosstrain_verify.engine import verify
 from crosstrain_verify.report.report import Cause, Difference, Report, Run, Verdict
-from crosstrain_verify.running.runs import VerifyInputError
+from crosstrain_verify.running.client import VerifyInputError
 
 __all__ = ["Cause", "Difference", "Report", "Run", "Verdict", "VerifyInputError", "verify"]

@@ -13,8 +13,7 @@ from crosstrain_verify.engine import verify
 from crosstrain_verify.render import live, render
 from crosstrain_verify.report.curves import svg
 from crosstrain_verify.report.report import Report
-from crosstrain_verify.running.client import ServerError
-from crosstrain_verify.running.runs import VerifyInputError
+from crosstrain_verify.running.client import ServerError, VerifyInputError
 
 INTERRUPTED = 130  # a shell's exit code for a program that Ctrl-C ended
 

@@ -25,8 +25,8 @@ from crosstrain_verify.judging.passes import training_loaders
 from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
 from crosstrain_verify.report.report import Report
 from crosstrain_verify.running import notebook_cells
-from crosstrain_verify.running.client import Data, Devices, Server, shared_server
-from crosstrain_verify.running.runs import Progress, Request, Runner, VerifyInputError, rank_option
+from crosstrain_verify.running.client import Data, Devices, VerifyInputError, shared_server
+from crosstrain_verify.running.runs import Progress, Request, Runner, rank_option
 
 Backend = Literal["torch", "xla"]
 ONE_PROCESS_ONLY = (
@@ -47,8 +47,6 @@ def verify(
     folder: str | Path | None = None,
     links: Sequence[str] = (),
     ignore: Iterable[str] = (),
-    seed: int = 0,
-    server: Server | None = None,
     default_launch: bool = False,
     devices: Devices | None = None,
     confined: bool = True,
@@ -71,8 +69,6 @@ def verify(
             run starts in an empty directory, and the scripts run where they are.
         links: names in ``folder`` that are linked instead of copied.
         ignore: regular expressions; printed lines that match one are not compared.
-        seed: for the random numbers of both scripts.
-        server: the process that forks the runs; None starts one and keeps it for later calls.
         default_launch: run the largest number of processes once more, as `crosstrain launch` starts them.
         devices: what torch.cuda.is_available() returns: true ("present"), false ("absent") or the machine's own answer
             ("real"). None: false, or true if the original refuses to run otherwise.
@@ -98,7 +94,6 @@ def verify(
         timeout=timeout,
         folder=Path(folder).resolve() if folder is not None else None,
         links=tuple(links),
-        seed=seed,
         confined=confined,
         overlay=Path(overlay).resolve() if overlay is not None else None,
         data=data,
@@ -109,7 +104,7 @@ def verify(
     request = replace(request, devices=devices or devices_for(request, paths))
     patterns = _patterns(ignore)
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
-        runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
+        runner = Runner(shared_server(), request, Path(scratch).resolve(), progress)
         originals = OriginalRuns(runner, paths[0])
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None

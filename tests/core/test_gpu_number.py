@@ -278,3 +278,11 @@ def test_the_first_of_the_gpus_above_the_line_that_splits_them(is_above: bool) -
     used = ["torch.cuda.set_device(args.gpus[0])", "train(model, args.gpus[0])"]
     after = converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen="\n".join(lines + used)))
     assert f"Accelerator(device={split if is_above else 'args.gpus'}[0])" in after
+
+
+@pytest.mark.parametrize(("number", "told"), [("args.gpu", "device=args.gpu"), ("args.place", "")])
+def test_an_option_chooses_the_gpu_of_a_script_that_distributes_itself(number: str, told: str) -> None:
+    """A number that such a script computes is that of one of its processes."""
+    group = f'{PARSED}\nargs.place = args.gpu % 2\ntorch.distributed.init_process_group("nccl")'
+    chosen = f"{LINE}.cuda({number})\ntrain(model, {number})"
+    assert f"Accelerator({told})" in converted(SCRIPT.format(begin=group, batch=IN_CUDA, chosen=chosen))

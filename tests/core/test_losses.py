@@ -111,6 +111,16 @@ Trainer(model, optimizer=optimizer, measure=table["loss"]).fit(DataLoader(torch.
 """
 
 
+@pytest.mark.parametrize("other", ["sum", "mean"])
+def test_a_function_of_a_table(other: str) -> None:
+    made = 'def {0}(x, y):\n    return F.mse_loss(x, y, reduction="{0}")\n'
+    table = "LOSSES = {'near': sum, 'far': OTHER}\n".replace("OTHER", other)
+    text = IN_A_TABLE.replace("self.measure(", 'LOSSES["near" if len(x) else "far"](', 1)
+    begin = made.format("sum") + made.format("mean") + table
+    after = converted(text.replace("class Trainer", begin + "class Trainer"))
+    assert ('Accelerator(loss_reduction="sum")' in after) is (other == "sum")
+
+
 def test_a_sum_that_a_table_gives_to_a_class() -> None:
     assert 'Accelerator(loss_reduction="sum")' in converted(IN_A_TABLE)
     for other in (IN_A_TABLE.replace('table["loss"]', 'table["shown"]'), IN_A_TABLE.replace("sum", "mean")):

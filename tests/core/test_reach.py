@@ -38,6 +38,8 @@ def score():
         ("import other", "other.score()", True),
         ("import other\nfrom mine import score", "score()", False),  # a name is what its file imports
         ("import other, mine", "mine.score()", False),  # of two files the one that is named
+        ("import other, mine", "FILES = {'a': other, 'b': mine}; FILES[run.kind].score()", True),
+        ("import other, mine", "FILES = {'b': mine}; FILES[run.kind].score()", False),
         ("if torch:\n    import other as one\nelse:\n    import mine as one", "one.score()", True),
         ("from other import score", "score()", True),
         ("from passing import score", "score()", True),

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import torch
 from crosstrain.comm.placement import Placer
-from crosstrain.utils.nested import convert_to_fp32, leaves, send_to_device
+from crosstrain.utils.nested import convert_to_fp32, leaves
+from crosstrain.utils.operations import send_to_device
 from torch import Tensor
 
 from tests.runtime.test_data_one_process import Pair

@@ -23,7 +23,8 @@ from crosstrain_verify.judging.printed_lines import same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
-from crosstrain_verify.running.scratch import TooLargeError, copy_project
+from crosstrain_verify.running.client import VerifyInputError
+from crosstrain_verify.running.scratch import copy_project
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23
@@ -188,7 +189,7 @@ def test_copy_leaves_out_what_no_script_reads_and_refuses_what_is_too_large(tmp_
     assert {"src/a.py", "train.py", "data", "latest"} <= names
     assert not [name for name in names if "__pycache__" in name or ".git" in name or ".venv" in name]
     assert (tmp_path / "copy" / "data").is_symlink()
-    with pytest.raises(TooLargeError, match=r"data \(0 MB\).*--link"):
+    with pytest.raises(VerifyInputError, match=r"data \(0 MB\).*--link"):
         copy_project(project, tmp_path / "other", limit=20)
     assert not (tmp_path / "other").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.cli.config import KEYS
 from crosstrain_migrate.report import rule_pages
-from crosstrain_migrate.rules.catalogue import titles
+from crosstrain_migrate.rules.catalogue import catalogue, titles
 
 from tests.unit.conftest import Page, Ran
 
@@ -24,9 +24,10 @@ def test_every_code_in_the_source_has_a_title_and_a_page() -> None:
         for file in (ROOT / "migrate" / "crosstrain_migrate").rglob("*.py")
         for code in re.findall(r'"(CT\d{3})"', file.read_text("utf-8"))
     }
-    assert used <= rule_pages.rule_names().keys()
-    for page in rule_pages.rule_pages():
-        assert {"What", "Why"} <= page.sections.keys(), page.code
+    assert used <= titles().keys()
+    for page in catalogue():
+        headings = {heading for heading, _, _ in rule_pages.parts_of(page)}
+        assert {"What it does", "Why"} <= headings, page.code
         assert page.code[:3] in rule_pages.FAMILIES
 
 
@@ -48,7 +49,7 @@ def test_all_pages_become_one_markdown_document(migrate: Migrate, tmp_path: Path
     assert migrate("--list-rules", "--output-format", "markdown", "--output", tmp_path / "rules.md").code == 0
     text = (tmp_path / "rules.md").read_text("utf-8")
     links = set(re.findall(r"\]\(#(ct\d{3})\)", text))
-    assert links == {code.lower() for code in rule_pages.rule_names()}
+    assert links == {code.lower() for code in titles()}
     assert links == set(re.findall(r'<a id="(ct\d{3})">', text))
 
 
@@ -58,7 +59,7 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert {str(attrs["href"]).removeprefix("#") for _, attrs in page.tags if "href" in attrs} <= set(ids)
     assert len(set(ids)) == len(ids)
-    assert set(rule_pages.rule_names()) <= set(ids)
+    assert set(titles()) <= set(ids)
 
 
 def test_the_documentation_has_todays_table_and_every_key_of_the_configuration() -> None:

@@ -185,9 +185,9 @@ def _check_codes(codes: Iterable[str]) -> None:
     codes = tuple(codes)
     if not codes:
         return
-    from crosstrain_migrate.report.rule_pages import rule_names
+    from crosstrain_migrate.rules.catalogue import titles
 
-    known = rule_names()
+    known = titles()
     for code in codes:
         if not any(one.startswith(code) for one in known):
             raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")

@@ -12,7 +12,7 @@ import re
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 from .distributed.group import is_called_below
 from .distributed.mapping import shards_layers
@@ -244,15 +244,13 @@ def _is_own_step(script: Script, call: MethodCall) -> bool:
 def _is_optimizer(script: Script, node: ast.expr) -> bool:
     """Whether an object was made for a model's parameters: `loss, *_, failed = optimizer.step(options)`."""
     made = script.values(script.frame(node), written(node))
-    return any(is_method(n, "parameters") for value in made for n in walk(value))
+    return any(is_method(n, "parameters") for n in walk_all(made))
 
 
 def _is_generated(script: Script, data: Data) -> bool:
     """Whether a function of the project generates batches, of what it has played: `rollouts.batches(advantages)`."""
     made = script.values(data.frame, written(data.node)) or [data.node]
-    functions = [
-        f for one in made if isinstance(one, ast.Call) for f in script.functions(script.last(one.func))
-    ]
+    functions = [f for one in made for f in script.functions_of(one)]
     return any(isinstance(n, ast.Yield | ast.YieldFrom) for f in functions for n in script.within(f))
 
 

@@ -20,8 +20,9 @@ from urllib.parse import quote
 from crosstrain_migrate import __version__
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name, located, sentences
 from crosstrain_migrate.results import Finding, InputError, Severity
+from crosstrain_migrate.rules.catalogue import Page, catalogue
 
-from .rule_pages import RulePage, markdown_page, rule_page, rule_pages
+from .rule_pages import markdown_page, rule_page
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _FINGERPRINT = "crosstrain/v1"
@@ -43,7 +44,7 @@ def render(outcome: Outcome) -> str:
         text = result["partialFingerprints"][_FINGERPRINT]
         result["partialFingerprints"][_FINGERPRINT] = f"{text}:{found[text]}"  # the same twice in a file
         found[text] += 1
-    pages = {page.code: page for page in rule_pages()}
+    pages = {page.code: page for page in catalogue()}
     run = {
         "tool": {
             "driver": {
@@ -81,7 +82,7 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     return result
 
 
-def _rule(page: RulePage) -> dict[str, Any]:
+def _rule(page: Page) -> dict[str, Any]:
     rule: dict[str, Any] = {
         "id": page.code,
         "shortDescription": {"text": page.title},

@@ -46,8 +46,7 @@ def _wrapped(before: str, after: str) -> str:
     own, lines = before.split("\n"), after.split("\n")
     limit = max(width_of(own), UNBROKEN)
     kept = {line.strip() for line in own}  # also lines that now print on one process, or are indented further
-    # The author's own long lines; those with a mark come from the tool's first pass.
-    unbroken = [line for line in kept if len(line) > limit and "__crosstrain_" not in line]
+    unbroken = [line for line in kept if len(line) > limit]  # the author's own long lines
     long = [
         index
         for index, line in enumerate(lines)

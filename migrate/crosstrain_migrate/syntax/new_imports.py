@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import libcst as cst
 
 _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
-_RUNTIMES = frozenset({"from crosstrain", "from accelerate"})
 _EMPTY_MODULE = cst.Module([])  # writes nodes as code
 
 
@@ -16,7 +15,7 @@ def add_imports(module: cst.Module, codes: list[str]) -> cst.Module:
     """Adds `from package import name` lines to the imports around torch's, where a sorter would put them."""
     body = list(module.body)
     for code in _one_per_package(codes):
-        if _has_or_gets(body, code):
+        if _has(body, code):
             continue
         fresh = cst.ensure_type(
             cst.parse_statement(code, config=module.config_for_parsing), cst.SimpleStatementLine
@@ -43,22 +42,9 @@ def _one_per_package(codes: list[str]) -> list[str]:
     return [start + ", ".join(sorted(found)) for start, found in names.items()]
 
 
-def _has_or_gets(body: list[_Statement], code: str) -> bool:
-    """Whether the file imports `code` already, or can get it in the line that an earlier conversion has added."""
-    lines = [_line_of(statement) for statement in body]
-    if code in lines or any(code in _plain_imports(statement) for statement in body):
-        return True
-    start, keyword, names = code.partition(" import ")
-    line = next((n for n, text in enumerate(lines) if text.startswith(start + keyword)), None)
-    if not keyword or line is None or start not in _RUNTIMES:
-        return False
-    there = [name.strip() for name in lines[line].removeprefix(start + keyword).split(",")]
-    if not all(name.isidentifier() for name in there):
-        return False
-    joined = ", ".join(sorted({*there, *(name.strip() for name in names.split(","))}))
-    fresh = cst.ensure_type(cst.parse_statement(start + keyword + joined), cst.SimpleStatementLine)
-    body[line] = body[line].with_changes(body=fresh.body)
-    return True
+def _has(body: list[_Statement], code: str) -> bool:
+    """Whether the file imports `code` already."""
+    return any(code == _line_of(statement) or code in _plain_imports(statement) for statement in body)
 
 
 def _import_in(statement: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.nodes import words, written
 
@@ -54,6 +55,11 @@ def walk(node: ast.AST) -> list[ast.AST]:
             else:
                 found += [part for part in value if part is not None]
     return found
+
+
+def walk_all(code: Iterable[ast.AST]) -> list[ast.AST]:
+    """The nodes in several pieces of code, such as the statements of a loop's body."""
+    return [node for one in code for node in walk(one)]
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -163,9 +163,8 @@ def finish(comm: Comm) -> None:
         if save.error is not None and not isinstance(save.error, OtherFailed):
             raise save.error
 
-    run_collectively(
-        comm, raise_error
-    )  # an error of one rank, which the others know of too, is raised on all
+    # An error of one rank, which the others know of too, is raised on all.
+    run_collectively(comm, raise_error)
 
 
 def release_copies() -> None:

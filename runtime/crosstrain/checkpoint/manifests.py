@@ -220,8 +220,7 @@ def prune(project: Path, keep: int) -> None:
     """Remove the oldest complete checkpoints until ``keep`` are left."""
     checkpoints = complete_checkpoints(project)
     for _, path in checkpoints[: max(0, len(checkpoints) - keep)]:
-        path.rename(
-            path.with_name(f".{path.name}.gone")
-        )  # a directory that is removed in part must not look complete
+        # A directory that is removed in part must not look complete.
+        path.rename(path.with_name(f".{path.name}.gone"))
     for path in (project / "checkpoints").glob(".checkpoint_*.gone"):
         shutil.rmtree(path)

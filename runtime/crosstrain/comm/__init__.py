@@ -1,7 +1,6 @@
 """Processes, devices and the collectives between them. No other room asks what kind of device there is.
 
-In: the launcher's variables (`crosstrain.config`), the script's tensors and objects. Out: a `Comm` (`protocol`), which
-`start` chooses for this machine.
+In: the launcher's variables (`crosstrain.config`), the script's tensors and objects. Out: a `Comm` (`protocol`).
 
 - `torch_backend`, `xla`: the two implementations. `process_group`: starts or joins torch's process group.
 - `frames`: small messages. `outbox`: messages that the sender does not wait for. `notices`: texts that ranks leave for each

@@ -108,9 +108,8 @@ def _watched(plain: Callable[..., Any], name: str, at: int) -> Callable[..., Any
 
 def _is_sum(options: Any) -> bool:
     op = getattr(options, "reduceOp", None)
-    return bool(
-        op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG
-    )  # not `in`: a ReduceOp compares with its kinds only from the left side
+    # Not `in`: a ReduceOp compares with its kinds only from the left side.
+    return bool(op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)
 
 
 def _look(group: Any, given: Any, name: str) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed.distributed_c10d import _get_default_store
-
+from crosstrain.comm.notices import another_connection, default_store
 from crosstrain.utils.bounded import within
 from crosstrain.utils.script_frames import caller
 
@@ -28,19 +27,6 @@ _CLAIM = "crosstrain/claim/{round}"
 _ASKED = "crosstrain/asked/{round}"
 _PLACE = "crosstrain/place/{round}/{rank}"
 _SILENT = "does not answer: its process has ended, or its machine cannot be reached"
-
-
-def _connections(store: Any, number: int) -> list[Any]:
-    """Further connections to the store, which a busy machine may make slower than the group's time-out allows."""
-    usual = store.timeout
-    store.set_timeout(max(usual, CONNECT))
-    try:
-        made = [store.clone() for _ in range(number)]
-    finally:
-        store.set_timeout(usual)
-    for connection in made:
-        connection.set_timeout(usual)
-    return made
 
 
 @dataclass
@@ -69,8 +55,11 @@ class HangWatch:
         self._turn, self._since = 0, time.monotonic()
         self._reported_turn = -1  # the collective whose wait some rank has reported
         self._report: _Report | None = None
-        # A wait blocks its connection to the store, so the main thread and this one have their own.
-        self._asking_store, self._answering_store = _connections(_get_default_store(), 2)
+        # A wait blocks its connection to the store, so the main thread and this one have their own. A busy machine may make
+        # them slower than the group's time-out allows.
+        store = default_store()
+        patience = max(store.timeout, CONNECT)
+        self._asking_store, self._answering_store = (another_connection(store, patience) for _ in range(2))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
         self._thread.start()

@@ -86,9 +86,8 @@ class HostLink:
     def _new_memory(self, size: int) -> int:
         """Replace the shared memory by a larger piece and return its file descriptor, for the other end."""
         handle = os.memfd_create("crosstrain")
-        os.posix_fallocate(
-            handle, 0, size
-        )  # a lack of memory must raise an error here, not when it is written
+        # A lack of memory must raise an error here, not when it is written.
+        os.posix_fallocate(handle, 0, size)
         self._memory = _mapped(handle)
         return handle
 

@@ -1,12 +1,35 @@
-"""Short texts that ranks leave for each other in the store, without a collective; for threads beside the training."""
+"""Short texts that ranks leave for each other in the store, without a collective; for threads beside the training.
+
+Connections to that store: a wait blocks the one that it uses.
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 from crosstrain.comm.protocol import Comm
+
+
+def default_store() -> Any:
+    """The store that the ranks of the default group share; torch's stubs do not know all of it."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def another_connection(store: Any, patience: timedelta) -> Any:
+    """A new connection to the store, made within ``patience``; its other calls have the store's own time-out."""
+    usual = store.timeout
+    store.set_timeout(patience)
+    try:
+        made = store.clone()
+    finally:
+        store.set_timeout(usual)
+    made.set_timeout(usual)
+    return made
 
 
 class Notices:
@@ -17,10 +40,7 @@ class Notices:
         self._own: dict[str, str] = {}
         self._store: Any = None
         if comm.world > 1 and dist.is_available() and dist.is_initialized():
-            from torch.distributed.distributed_c10d import _get_default_store
-
-            store: Any = _get_default_store()  # torch's stubs do not know all of it
-            self._store = store.clone()  # a wait blocks its connection, so this one is not shared
+            self._store = default_store().clone()  # not shared
 
     def post(self, name: str, text: str) -> None:
         """Leave a text under this name."""

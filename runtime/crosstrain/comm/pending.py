@@ -35,9 +35,8 @@ class PendingWork:
     def add(self, operation: str, work: Any) -> None:
         """Note that a collective has been started. The latest one is always remembered, and some of the others."""
         self._number += 1
-        latest = self._latest = _Started(
-            -self._number, operation, work
-        )  # positive numbers belong to the host's
+        # Positive numbers belong to the host's.
+        latest = self._latest = _Started(-self._number, operation, work)
         now = time.monotonic()
         if now - self._last >= APART:
             self._last = now

@@ -128,16 +128,9 @@ def _backend_for(device: torch.device, world: int) -> str:
     return own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"
 
 
-def group_device_types() -> set[str]:
-    """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
-    pairs = (part.split(":") for part in dist.get_backend_config().split(","))
-    return {pair[0] for pair in pairs}
-
-
-def group_backend(kind: str) -> str:
-    """The default group's backend for a type of device, "" if it has none."""
-    pairs = dict(part.split(":") for part in dist.get_backend_config().split(","))
-    return pairs.get(kind, "")
+def group_backends() -> dict[str, str]:
+    """The default group's backend for each type of device; "cpu:gloo,cuda:nccl" has two."""
+    return dict(part.split(":") for part in dist.get_backend_config().split(","))
 
 
 def set_group_timeouts(timeout: timedelta, *others: dist.ProcessGroup | None) -> None:

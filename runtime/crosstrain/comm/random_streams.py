@@ -33,14 +33,39 @@ def capture(streams: tuple[str, ...]) -> State:
         if name == "torch":
             state[name] = torch.get_rng_state()
         elif name == "python":
-            version, words, gauss = random.getstate()
-            state[name] = [version, list(words), gauss]
+            state[name] = random.getstate()
         elif name == "numpy":
             if numpy := sys.modules.get("numpy"):
-                kind, words, *rest = numpy.random.get_state()
-                state[name] = [kind, words.tolist(), *rest]
+                state[name] = numpy.random.get_state()
         elif has_device(name):
             state[name] = device_random_state(name)
+    return plain(state)
+
+
+def plain(state: State) -> State:
+    """The states as tensors, lists, numbers and strings, which a file can hold."""
+    state = dict(state)
+    if "python" in state:
+        version, words, gauss = state["python"]
+        state["python"] = [version, list(words), gauss]
+    if "numpy" in state:
+        found = state["numpy"]
+        if not isinstance(found, tuple):  # a generator that numpy's functions draw from
+            inner = found.state
+            found = (inner["bit_generator"], inner["state"]["key"], inner["state"]["pos"], 0, 0.0)
+        kind, words, *rest = found
+        state["numpy"] = [kind, words if isinstance(words, list) else words.tolist(), *rest]
+    return state
+
+
+def given(state: State) -> State:
+    """The states as the streams give and take them: the inverse of `plain`."""
+    state = dict(state)
+    if "python" in state:
+        version, words, gauss = state["python"]
+        state["python"] = (version, tuple(words), gauss)
+    if "numpy" in state:
+        state["numpy"] = tuple(state["numpy"])
     return state
 
 
@@ -56,14 +81,14 @@ def check_streams(names: Iterable[str]) -> None:
 
 def restore(state: State) -> None:
     """Set the global streams that `state` names to the states in it."""
-    for name, value in state.items():
+    for name, value in given(state).items():
         if name == "torch":
             torch.set_rng_state(value)
         elif name == "python":
-            random.setstate((value[0], tuple(value[1]), value[2]))
+            random.setstate(value)
         elif name == "numpy":
             if numpy := sys.modules.get("numpy"):
-                numpy.random.set_state(tuple(value))
+                numpy.random.set_state(value)
         elif name != "generators":
             set_device_random_state(name, value)
 

@@ -12,9 +12,8 @@ from crosstrain.comm.random_streams import COMMON, capture, restore
 from crosstrain.utils import checks
 from crosstrain.utils.messages import say
 
-NEAR = (
-    2**24
-)  # seeds that a script chose by rank differ by less than this; two random seeds do once in 2**28 runs
+# Seeds that a script chose by rank differ by less than this; two random seeds do once in 2**28 runs.
+NEAR = 2**24
 
 
 def start_streams_alike(comm: Comm) -> set[str]:

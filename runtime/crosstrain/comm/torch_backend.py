@@ -31,8 +31,7 @@ from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import (
     SecondStart,
-    group_backend,
-    group_device_types,
+    group_backends,
     group_timeout,
     joined_place,
     no_group,
@@ -88,7 +87,7 @@ class TorchComm:
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
         self._timeout = timeout
-        self._device_types = group_device_types() if grouped else {device.type}
+        self._device_types = set(group_backends()) if grouped else {device.type}
         self._gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self._nearby: HostGather | None = None
@@ -289,7 +288,7 @@ class TorchComm:
 
     def _lacks_sparse(self, kind: str) -> bool:
         """Whether the group's backend for this device type cannot reduce sparse tensors, and the host's backend can."""
-        return kind != "cpu" and "cpu" in self._device_types and group_backend(kind) != "gloo"
+        return kind != "cpu" and "cpu" in self._device_types and group_backends().get(kind) != "gloo"
 
     def _collective(self, operation: str, on: Tensor, start: Callable[..., Any]) -> None:
         """Run a collective. On a device this returns before it is complete; `_pending` keeps it for the watch."""

@@ -19,9 +19,8 @@ VISIBLE_DEVICES = {
 }
 
 
-SHARE = (
-    "CROSSTRAIN_SHARE_DEVICES"  # several processes may use one device: for tests, far too slow for training
-)
+# Several processes may use one device: for tests, far too slow for training.
+SHARE = "CROSSTRAIN_SHARE_DEVICES"
 
 
 def device_index(local_rank: int, count: int, kind: str, env: Mapping[str, str]) -> int | None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
+from crosstrain.comm.notices import another_connection, default_store
 from crosstrain.comm.protocol import Comm
 from crosstrain.utils import checks
 from crosstrain.utils.script_frames import users_lines
@@ -29,11 +30,8 @@ logger = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=60)  # after which a process that waits logs what it waits for
 CONNECT = timedelta(seconds=10)
 SHORTEST, LONGEST = (0.004, 1.0)  # seconds between two looks into the store; many processes look less often
-_KINDS = (
-    OSError,
-    ValueError,
-    TypeError,
-)  # errors that a script may catch, and that therefore keep their type on every process
+# Errors that a script may catch, and that therefore keep their type on every process.
+_KINDS = (OSError, ValueError, TypeError)
 _calls: Counter[str] = Counter()  # never reset, because the store with the answers may outlive a run
 
 
@@ -102,14 +100,8 @@ def _counted(call: str) -> str:
     return f"{call} {_calls[call]}"
 
 
-def _store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
-
-
 def _write(call: _Call, write: Callable[[], object]) -> None:
-    store = _store()
+    store = default_store()
     store.set(call.begun, json.dumps([call.path, call.done]))
     problem: BaseException | None = None
     try:
@@ -124,7 +116,7 @@ def _write(call: _Call, write: Callable[[], object]) -> None:
 
 def _answer(comm: Comm, name: str, call: _Call, writer: int) -> _Answer:
     """Wait until the writer begins the call, and then for the file; dist.DistStoreError after the run's time-out."""
-    store = _store()
+    store = default_store()
     start = time.monotonic()
     limit: timedelta = store.timeout
     told = False
@@ -154,29 +146,15 @@ def _outcome(store: Any, done: str) -> _Answer:
     """Wait for the file that the writer has begun."""
     if not store.check([done]):
         limit: timedelta = store.timeout
-        _another_connection(store, limit).wait([done], limit)
+        # If the process that keeps the store has just ended, torch would keep trying to connect until the run's time-out.
+        another_connection(store, min(CONNECT, limit)).wait([done], limit)
     said = json.loads(store.get(done))
     return _Answer(error=None if said is None else (said[0], said[1]))
 
 
-def _another_connection(store: Any, limit: timedelta) -> Any:
-    """A new connection to the store, because a wait blocks the connection that it uses.
-
-    Connecting has a short time-out: if the process that keeps the store has just ended, torch would keep trying until the
-    run's time-out.
-    """
-    store.set_timeout(min(CONNECT, limit))
-    try:
-        patient = store.clone()
-    finally:
-        store.set_timeout(limit)
-    patient.set_timeout(limit)
-    return patient
-
-
 def _is_reachable() -> bool:
     try:
-        _store().check(["crosstrain"])
+        default_store().check(["crosstrain"])
     except RuntimeError:
         return False
     return True

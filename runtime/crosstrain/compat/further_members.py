@@ -14,17 +14,10 @@ from crosstrain.run import RUN
 from crosstrain.utils.dataclasses import DataLoaderConfiguration
 
 
-class Trigger:
-    """Whether this process has raised its flag."""
-
-    raised = False
-
-
 class FurtherMembers:
     """Triggers, the loaders' options under their own names, and an answer for members of Accelerate's that do not exist here."""
 
     dataloader_config: DataLoaderConfiguration
-    _trigger: Trigger
 
     split_batches = property(attrgetter("dataloader_config.split_batches"))
     dispatch_batches = property(attrgetter("dataloader_config.dispatch_batches"))
@@ -43,12 +36,12 @@ class FurtherMembers:
 
     def set_trigger(self) -> None:
         """Raise this process's flag; `check_trigger` tells all processes."""
-        self._trigger.raised = True
+        RUN.triggered = True
 
     def check_trigger(self) -> bool:
         """Whether any process raised its flag; lowers all flags (collective)."""
-        mine = torch.tensor([self._trigger.raised], dtype=torch.int64, device="cpu")
-        self._trigger.raised = False
+        mine = torch.tensor([RUN.triggered], dtype=torch.int64, device="cpu")
+        RUN.triggered = False
         return bool(RUN.comm.all_reduce(mine, "max").item())
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:

@@ -26,12 +26,6 @@ Parts = list[tuple[int, Any]]
 """Packed values with the ranks that sent them."""
 
 
-# -- packing --------------------------------------------------------------------------------------
-
-
-# -- merging --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Merge:
     """Makes one value of the values of all ranks.

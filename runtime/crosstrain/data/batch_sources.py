@@ -204,9 +204,8 @@ class StreamShard(WrappedStream):
         size = self.how.size
         batches = groups(rows, size) if size is not None else ([row] for row in rows)
         own_steps = rank_steps(batches, self.how)
-        if getattr(
-            self.dataset, "unasked", False
-        ):  # set by `StatefulStream`: rows read again only to complete the last step
+        # Set by `StatefulStream`: rows read again only to complete the last step.
+        if getattr(self.dataset, "unasked", False):
             next(own_steps, None)
         for own, counts in own_steps:
             if own is None:

@@ -25,7 +25,7 @@ from crosstrain.data.sharding import BatchSplit, Counts
 from crosstrain.utils import checks
 from crosstrain.utils.checks import Place
 from crosstrain.utils.messages import say, warn
-from crosstrain.utils.nested import map_leaves, rows_of
+from crosstrain.utils.nested import every_leaf, map_leaves, rows_of
 from crosstrain.utils.script_frames import users_lines
 
 
@@ -328,15 +328,11 @@ def _same_memory(one: Any, other: Any) -> bool:
 
 def _addresses(item: Any) -> set[int]:
     found: set[int] = set()
-
-    def note(leaf: Any) -> Any:
+    for leaf in every_leaf(item):
         if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.numel():
             found.add(leaf.data_ptr())
         elif isinstance(leaf, Tensor):  # a sparse one that is filled again gets other memory
             found.add(id(leaf))
         elif isinstance(leaf, numpy.ndarray) and leaf.size:
             found.add(leaf.__array_interface__["data"][0])
-        return leaf
-
-    map_leaves(note, item)
     return found

@@ -15,14 +15,14 @@ import hashlib
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.random_streams import COMMON, State, capture, restore, same
+from crosstrain.comm.random_streams import COMMON, State, capture, given, plain, restore, same
 from crosstrain.data.worker_seeds import mix
 
 T = TypeVar("T")
@@ -122,29 +122,21 @@ class Draws:
             {name: drawn[name] for name in before.keys() & drawn.keys() if same(before[name], begun[name])}
         )
 
-    @contextmanager
-    def common(self) -> Iterator[None]:
+    def common(self) -> AbstractContextManager[None]:
         """A context in which numbers are drawn from the common streams, also within a pass."""
-        if not self.enabled:
-            yield
-            return
-        asked = self._ask("common")
-        try:
-            yield
-        finally:
-            self._drop(asked)
+        return self._drawn_from("common")
+
+    def own(self) -> AbstractContextManager[None]:
+        """A context in which numbers are drawn from this process's own streams, also outside of passes."""
+        return self._drawn_from("own")
 
     @contextmanager
-    def own(self) -> Iterator[None]:
-        """A context in which numbers are drawn from this process's own streams, also outside of passes."""
-        if not self.enabled:
-            yield
-            return
-        asked = self._ask("own")
+    def _drawn_from(self, kind: Kind) -> Iterator[None]:
+        asked = self.open(kind)
         try:
             yield
         finally:
-            self._drop(asked)
+            self.close(asked)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -167,14 +159,20 @@ class Draws:
             with self.common():
                 torch.empty((), dtype=torch.int64).random_()
 
-    def open_common(self) -> list[Kind] | None:
-        """The beginning of `common` where there is no `with` block; `close` ends it."""
-        return self._ask("common") if self.enabled else None
+    def open(self, kind: Kind) -> list[Kind] | None:
+        """The beginning of `common` or `own` where there is no `with` block; `close` ends it."""
+        if not self.enabled:
+            return None
+        asked: list[Kind] = [kind]
+        self._asked.append(asked)
+        self._settle()
+        return asked
 
     def close(self, asked: list[Kind] | None) -> None:
-        """End what `open_common` began."""
+        """End what `open` began."""
         if asked is not None:
-            self._drop(asked)
+            self._asked = [other for other in self._asked if other is not asked]
+            self._settle()
 
     def read_common(self, source: Iterator[T]) -> Iterator[T]:
         """The items of ``source``, each read under the common streams."""
@@ -190,16 +188,6 @@ class Draws:
             if item is end:
                 return
             yield item
-
-    def _ask(self, kind: Kind) -> list[Kind]:
-        asked: list[Kind] = [kind]
-        self._asked.append(asked)
-        self._settle()
-        return asked
-
-    def _drop(self, asked: list[Kind]) -> None:
-        self._asked = [other for other in self._asked if other is not asked]
-        self._settle()
 
     def _settle(self) -> None:
         """Put the kind of stream in place that is to be drawn from now."""
@@ -263,8 +251,8 @@ class Draws:
         here = self._capture()
         own = here if self._in_place == "own" else self._own or self._loaded
         return {
-            "common": _plain(self._common if self._in_place == "own" else here),
-            "own": None if own is None else _plain(own),
+            "common": plain(self._common if self._in_place == "own" else here),
+            "own": None if own is None else plain(own),
             "passes": self.passes,
             "for_good": self._for_good,
         }
@@ -274,7 +262,7 @@ class Draws:
 
         The common ones are restored by whoever loads the rest of a checkpoint, under `common`.
         """
-        own = None if state["own"] is None else _as_given(state["own"])
+        own = None if state["own"] is None else given(state["own"])
         self.passes, self._loaded = state["passes"], own
         if own is not None and self._in_place == "own":
             self._restore(own)
@@ -285,7 +273,7 @@ class Draws:
 
     def digests(self) -> dict[str, str]:
         """A digest of each stream that is in place, for a comparison with other processes."""
-        states = _plain(self._capture())
+        states = plain(self._capture())
         return {
             name: hashlib.blake2b(
                 repr(state.tolist() if isinstance(state, Tensor) else state).encode()
@@ -328,30 +316,3 @@ def _exchanges_numpy() -> bool:
     """
     numpy = sys.modules.get("numpy")
     return numpy is not None and hasattr(numpy.random, "set_bit_generator")
-
-
-def _plain(states: States) -> States:
-    """The states as tensors, lists, numbers and strings, which a file can hold."""
-    plain = dict(states)
-    if "python" in plain:
-        version, words, gauss = plain["python"]
-        plain["python"] = [version, list(words), gauss]
-    if "numpy" in plain:
-        state = plain["numpy"]
-        if not isinstance(state, tuple):
-            inner = state.state
-            state = (inner["bit_generator"], inner["state"]["key"], inner["state"]["pos"], 0, 0.0)
-        kind, words, *rest = state
-        plain["numpy"] = [kind, [int(word) for word in words], *rest]
-    return plain
-
-
-def _as_given(plain: States) -> States:
-    """The states as the streams give and take them: the inverse of `_plain`."""
-    states = dict(plain)
-    if "python" in states:
-        version, words, gauss = states["python"]
-        states["python"] = (version, tuple(words), gauss)
-    if "numpy" in states:
-        states["numpy"] = tuple(states["numpy"])
-    return states

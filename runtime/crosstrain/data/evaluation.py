@@ -20,7 +20,7 @@ from crosstrain.data.evaluation_loader import (
 )
 from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Prepared, Progress
-from crosstrain.data.loader_copies import class_with, copy_with
+from crosstrain.data.loader_copies import attributes_of, class_with, copy_with
 from crosstrain.data.merge import merge
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import order_rng, seed_workers, sharded_sampler
@@ -93,9 +93,8 @@ class EvaluationLoaders:
     def _state(self, loader: Any) -> str:
         if not isinstance(loader, DataLoader):
             return NO_LOADER
-        if (
-            self._plan().dispatch_batches
-        ):  # as for a data set that gives the next row, whatever index it is asked for
+        # As for a data set that gives the next row, whatever index it is asked for.
+        if self._plan().dispatch_batches:
             return WHOLE
         return DIVISIBLE if why_whole(loader, self.comm, self._sharded()) is None else WHOLE
 
@@ -144,8 +143,7 @@ def why_whole(loader: DataLoader[Any], comm: Comm, sharded: bool) -> str | None:
 
 def _whole(loader: DataLoader[Any], comm: Comm, plan: DataPlan) -> DataLoader[Any]:
     """A copy of the loader that gives all of its batches on every process, on the device."""
-    attributes = dict(vars(loader))
-    attributes["_iterator"] = None
+    attributes = attributes_of(loader)
     place = _placer(loader, comm, plan)
     attributes["_crosstrain_whole"] = (copy_with(type(loader), attributes), comm, place)
     return copy_with(class_with(WholeLoader, type(loader)), attributes)
@@ -158,8 +156,7 @@ def _divided(
 
     A loader that the script itself shards, by a DistributedSampler, keeps its own batches.
     """
-    attributes = dict(vars(loader))
-    attributes["_iterator"] = None
+    attributes = attributes_of(loader)
     raw = copy_with(type(loader), attributes)
     twin = dict(attributes)
     size = getattr(raw._index_sampler, "batch_size", None)

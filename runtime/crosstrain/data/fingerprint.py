@@ -77,12 +77,7 @@ def _take_one_split(loader: DataLoader[Any], prints: list[dict[str, str]], comm:
 
 def _holders_of_indices(loader: DataLoader[Any]) -> Iterator[Any]:
     """The subsets and samplers whose indices decide about the loader's batches."""
-    dataset: Any = loader.dataset
-    while (inner := getattr(dataset, "dataset", None)) is not None:
-        if getattr(dataset, "indices", None) is not None:
-            yield dataset
-        dataset = inner
-    for owner in (loader.batch_sampler, loader.sampler):
+    for owner in (*_subsets(loader.dataset), loader.batch_sampler, loader.sampler):
         if getattr(owner, "indices", None) is not None:
             yield owner
 
@@ -113,7 +108,8 @@ def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
     }
     if isinstance(loader.dataset, IterableDataset):
         return found
-    found |= {"number of batches": _length(loader._index_sampler), "subset": _subset(loader.dataset)}
+    subsets = ", ".join(_digest(subset.indices) for subset in _subsets(loader.dataset)) or "none"
+    found |= {"number of batches": _length(loader._index_sampler), "subset": subsets}
     for owner in (loader.batch_sampler, loader.sampler):
         for name in ("indices", "weights"):
             values = getattr(owner, name, None)
@@ -127,14 +123,12 @@ def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
     return found
 
 
-def _subset(dataset: Any) -> str:
-    """Digests of the index lists in a chain of subsets."""
-    digests = []
+def _subsets(dataset: Any) -> Iterator[Any]:
+    """The data sets, one inside the other, that have the indices of a subset."""
     while (inner := getattr(dataset, "dataset", None)) is not None:
-        if (indices := getattr(dataset, "indices", None)) is not None:
-            digests.append(_digest(indices))
+        if getattr(dataset, "indices", None) is not None:
+            yield dataset
         dataset = inner
-    return ", ".join(digests) or "none"
 
 
 def _digest(values: Any) -> str:

@@ -353,9 +353,15 @@ class PreparedLoader(DataLoader[Any]):
         return run is not None and run.at_end
 
     @property
+    def _crosstrain_counts(self) -> Counts | None:
+        """The rows of the batch in hand by rank; None where they are unknown, and outside of every loop."""
+        run = self._crosstrain.progress.current
+        return None if run is None else run.known_counts()
+
+    @property
     def remainder(self) -> int:
         """The number of real rows of the global batch in hand if it is not a full one; 0 if it is, -1 if unknown."""
-        counts = self._counts()
+        counts = self._crosstrain_counts
         if counts is None:
             return -1
         full, real = self._crosstrain.feed.how.full, sum(counts.real)
@@ -363,17 +369,13 @@ class PreparedLoader(DataLoader[Any]):
 
     def rows(self, rank: int) -> int | None:
         """How many rows `rank` holds of the batch in hand, with those that complete or fill it; None if unknown."""
-        counts = self._counts()
+        counts = self._crosstrain_counts
         return None if counts is None else counts.rows[rank]
 
     def real_rows(self, rank: int) -> int | None:
         """How many rows of `rank`'s batch in hand belong to the pass; None if unknown."""
-        counts = self._counts()
+        counts = self._crosstrain_counts
         return None if counts is None else counts.real[rank]
-
-    def _counts(self) -> Counts | None:
-        run = self._crosstrain.progress.current
-        return None if run is None else run.known_counts()
 
     @property
     def weight(self) -> float:

@@ -9,6 +9,11 @@ from torch.utils.data import DataLoader
 _CLASSES: dict[tuple[type, type], type] = {}
 
 
+def attributes_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """A copy's attributes: those of the loader, without the iterator whose workers are the loader's own."""
+    return {**vars(loader), "_iterator": None}
+
+
 def copy_with(kind: type, attributes: dict[str, Any]) -> DataLoader[Any]:
     """An instance with these attributes, made without the constructor, because most cannot be set later."""
     loader: DataLoader[Any] = object.__new__(kind)

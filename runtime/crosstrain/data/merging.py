@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from crosstrain.comm.types import HOST
+from crosstrain.data.sharding import Counts
 from crosstrain.utils.nested import fields_of, same_dataclass, same_mapping, same_sequence
-
-
-@dataclass(frozen=True)
-class RowsByRank:
-    """The rows of the batch in hand by rank: how many each holds (``rows``), and how many of these are real.
-
-    The others only complete an uneven batch, or fill in for a rank that would have none.
-    """
-
-    rows: list[int]
-    real: list[int]
-    weighted: bool
-
-    @property
-    def plain(self) -> bool:
-        """Whether every rank holds the same number of rows, all of them real."""
-        return self.rows == self.real and len(set(self.rows)) == 1
-
-    def counts_scalar(self, rank: int) -> bool:
-        """Whether a value without rows counts for this rank; it does not where the batch is a filler of weight 0."""
-        return not (self.weighted and self.real[rank] == 0)
 
 
 class Column(NamedTuple):
@@ -76,19 +55,19 @@ def columns(part: Any) -> Iterator[Column]:
         yield from columns(value)
 
 
-def in_list(parts: list[Any], counts: RowsByRank | None) -> list[Any]:
-    """One list of the ranks' rows; a part that has no rows is one entry."""
+def in_list(parts: list[Any], counts: Counts | None, scalars: list[bool]) -> list[Any]:
+    """One list of the ranks' rows; a part that has no rows is one entry, of those ranks for which ``scalars`` says so."""
     joined: list[Any] = []
     for rank, part in enumerate(parts):
         kept = _real(part, rank, counts)
         if _has_rows(kept):
             joined.extend(kept)
-        elif isinstance(kept, Mapping) or counts is None or counts.counts_scalar(rank):
+        elif isinstance(kept, Mapping) or counts is None or scalars[rank]:
             joined.append(kept)
     return joined
 
 
-def _real(part: Any, rank: int, counts: RowsByRank | None) -> Any:
+def _real(part: Any, rank: int, counts: Counts | None) -> Any:
     """A rank's part without the rows, at any depth, that only complete or fill its batch."""
     if counts is None:
         return part

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from crosstrain.data.evaluation_loader import EvaluationLoader
-from crosstrain.data.merging import Column, RowsByRank
+from crosstrain.data.merging import Column
+from crosstrain.data.sharding import Counts
 from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.comm.protocol import Comm
     from crosstrain.data.active_loaders import ActiveLoaders
-    from crosstrain.data.loader import PreparedLoader
     from crosstrain.data.pass_rows import PassRows
 
 KIND = "rows"
@@ -40,35 +40,24 @@ def rows_per_sample(size: int | None, held: int) -> int:
     raise Unfit
 
 
-def counts_of(loader: PreparedLoader, comm: Comm) -> RowsByRank | None:
-    """The rows of the loader's batch in hand by rank; None where the loader cannot tell."""
-    rows, real = [], []
-    for rank in range(comm.world):
-        held, true = loader.rows(rank), loader.real_rows(rank)
-        if held is None or true is None:
-            return None
-        rows.append(held)
-        real.append(true)
-    weighted = loader._crosstrain.plan.even_batches == "weighted"
-    return RowsByRank(rows, real, weighted)
-
-
 class BatchInHand(NamedTuple):
     """The batch of the innermost loop where values are gathered.
 
     data: the name of its data set; None outside every loop. counts: the rows of the batch; None where they are unknown.
     whole: whether a tensor holds the rows of all ranks, because one program computes for all of them. foreign: whether
     the innermost loop is one over an unprepared loader, inside that of a prepared one. ended: see
-    `ActiveLoaders.ended`. evaluation: whether each process has batches of its own, of `prepare_evaluation`.
+    `ActiveLoaders.ended`. evaluation: whether each process has batches of its own, of `prepare_evaluation`. weighted: whether a
+    rank that would have no rows has one of weight 0.
     """
 
     data: str | None
-    counts: RowsByRank | None
+    counts: Counts | None
     rank: int
     whole: bool
     foreign: bool
     ended: list[PassRows]
     evaluation: bool = False
+    weighted: bool = False
 
     @classmethod
     def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> BatchInHand:
@@ -76,8 +65,18 @@ class BatchInHand(NamedTuple):
         if loader is None:  # rows of a loop over an unprepared loader belong to no ended pass
             return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
         name = type(loader.dataset).__name__
-        own = isinstance(loader, EvaluationLoader)
-        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended, own)
+        own, weighted = (
+            isinstance(loader, EvaluationLoader),
+            loader._crosstrain.plan.even_batches == "weighted",
+        )
+        return cls(
+            name, loader._crosstrain_counts, comm.rank, whole, active.foreign, active.ended, own, weighted
+        )
+
+    @property
+    def scalars(self) -> list[bool]:
+        """For each rank, whether its value without rows counts; it does not where its batch is a filler of weight 0."""
+        return [not self.weighted or real > 0 for real in self.counts.real] if self.counts is not None else []
 
     @property
     def is_ambiguous(self) -> bool:
@@ -98,7 +97,7 @@ class BatchInHand(NamedTuple):
             for column, of_ranks in zip(found, zip(*sizes, strict=True), strict=True)
         ]
 
-    def held(self, counts: RowsByRank) -> int:
+    def held(self, counts: Counts) -> int:
         """The size of a value with one row per sample."""
         return sum(counts.rows) if self.whole else counts.rows[self.rank]
 

@@ -12,8 +12,9 @@ from crosstrain.comm import double_reduction
 from crosstrain.comm.collectives import gather
 from crosstrain.comm.frames import Refused
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.merging import Column, RowsByRank, columns, in_list
+from crosstrain.data.merging import Column, columns, in_list
 from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand
+from crosstrain.data.sharding import Counts
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves, only_tensors, pad_to, refill
 
@@ -39,15 +40,13 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
     counts = hand.counts
     if not tensors:
         collected = any(map(hand.collected, found))
-        return in_list(comm.all_gather_object(data), None if collected else counts)
+        return in_list(comm.all_gather_object(data), None if collected else counts, hand.scalars)
     if counts is None or counts.plain:
         return data if hand.whole else gather(data, comm)
     per_sample = hand.rows_per_sample(found, sizes)
-    return (
-        _cut_whole(data, counts, per_sample)
-        if hand.whole
-        else _gather_tensors(data, counts, comm, per_sample)
-    )
+    if hand.whole:
+        return _cut_whole(data, counts, per_sample)
+    return _gather_tensors(data, counts, comm, per_sample, hand.scalars)
 
 
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
@@ -85,7 +84,7 @@ def _note(found: list[Column], hand: BatchInHand) -> None:
     hand.warn_of_several(found)
 
 
-def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
+def _cut_whole(data: Any, counts: Counts, per_sample: list[int]) -> Any:
     """Keep the real rows of tensors that already hold the rows of all ranks, in rank order."""
     out: list[Tensor] = []
     for tensor, times in zip(leaves(data), per_sample, strict=True):
@@ -98,7 +97,7 @@ def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
     return refill(data, out)
 
 
-def _gather_tensors(data: Any, counts: RowsByRank, comm: Comm, per_sample: list[int]) -> Any:
+def _gather_tensors(data: Any, counts: Counts, comm: Comm, per_sample: list[int], scalars: list[bool]) -> Any:
     """Gather tensors of which ranks may hold different numbers of rows: pad, gather, keep each rank's real rows."""
     most = max(counts.rows)
     padded = [
@@ -110,7 +109,7 @@ def _gather_tensors(data: Any, counts: RowsByRank, comm: Comm, per_sample: list[
         if times != VALUE:
             out.append(torch.cat([rows[rank, : real * times] for rank, real in enumerate(counts.real)]))
         elif rows.dim() == 1:
-            out.append(rows[[counts.counts_scalar(rank) for rank in range(comm.world)]])
+            out.append(rows[scalars])
         else:
             out.append(rows.flatten(0, 1))
     double_reduction.remember(out, "gather_for_metrics")

@@ -74,7 +74,7 @@ class OrderRng:
         if self.start is not None:
             return self.start
         if self._shared:
-            self._asked = self.draws.open_common()
+            self._asked = self.draws.open("common")
         here = self.now()
         start = resume or here
         if self._common:

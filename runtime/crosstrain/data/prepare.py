@@ -27,7 +27,7 @@ from crosstrain.data.draws import Draws
 from crosstrain.data.evaluation_loader import EvaluationLoader, WholeLoader, source_of
 from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
-from crosstrain.data.loader_copies import class_with, copy_with
+from crosstrain.data.loader_copies import attributes_of, class_with, copy_with
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.presharded import PreshardedBatchSampler, own_sampler
@@ -68,8 +68,7 @@ def prepare_loader(
         raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
     if comm.replicas > 1:
         unprepared_loops.watch(PreparedLoader)
-    attributes = dict(vars(loader))
-    attributes["_iterator"] = None
+    attributes = attributes_of(loader)
     seedable = _seed_order(attributes, loader, comm, plan)
     raw = copy_with(type(loader), attributes)
     check_same_loader(raw, comm, one_stream=_reads_one_stream(raw, comm, plan))
@@ -102,8 +101,7 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
         raise ValueError(
             "skip_first_batches: skip the batches first, and give prepare_evaluation what is left."
         )
-    attributes = dict(vars(dataloader))
-    attributes["_iterator"] = None
+    attributes = attributes_of(dataloader)
     if isinstance(dataloader, PreparedLoader):
         attributes.pop("_crosstrain_running", None)  # a pass over the other one
         attributes["_crosstrain"] = replace(dataloader._crosstrain, skip=num_batches)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crosstrain.utils.nested import is_column, map_leaves, rows_of
+from crosstrain.utils.nested import every_leaf, is_column, map_leaves, rows_of
 
 
 class NotByRow(ValueError):
@@ -37,21 +37,11 @@ def join_rows(batches: list[Any]) -> Any:
     """One batch with the rows of all; NotByRow where shapes, types or values without rows differ."""
     if len(batches) == 1:
         return batches[0]
-    columns: list[list[Any]] = [[] for _ in batches]
-    for column, batch in zip(columns, batches, strict=True):
-        _collect(batch, column)
+    columns = [every_leaf(batch, is_column) for batch in batches]
     if len({len(column) for column in columns}) > 1:
         raise NotByRow("the batches differ in structure")
     joined = iter([_join(list(leaves)) for leaves in zip(*columns, strict=True)])
     return map_leaves(lambda _: next(joined), batches[0], is_column)
-
-
-def _collect(batch: Any, into: list[Any]) -> None:
-    def note(leaf: Any) -> Any:
-        into.append(leaf)
-        return leaf
-
-    map_leaves(note, batch, is_column)
 
 
 def _join(leaves: list[Any]) -> Any:

@@ -131,9 +131,8 @@ def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     at = head
     for leaf, length in zip(leaves, lengths, strict=True):
         if leaf.device.type == HOST.type and leaf.is_contiguous():
-            ctypes.memmove(
-                joined.data_ptr() + at, leaf.data_ptr(), length
-            )  # takes a fifth of the time that views do
+            # Takes a fifth of the time that views do.
+            ctypes.memmove(joined.data_ptr() + at, leaf.data_ptr(), length)
         else:
             joined[at : at + length].view(leaf.dtype).view(leaf.shape).copy_(leaf)
         at += aligned(length)

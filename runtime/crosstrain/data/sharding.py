@@ -23,6 +23,11 @@ class Counts(NamedTuple):
     rows: tuple[int, ...]
     real: tuple[int, ...]
 
+    @property
+    def plain(self) -> bool:
+        """Whether every rank holds the same number of rows, all of them real."""
+        return self.rows == self.real and len(set(self.rows)) == 1
+
     def weights(self) -> tuple[float, ...]:
         """The factor of each rank's mean loss with which the average over the ranks is the mean over all real rows."""
         total = sum(self.real)

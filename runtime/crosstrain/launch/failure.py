@@ -13,9 +13,8 @@ from crosstrain.utils.messages import shortened
 
 # Exit codes of the launcher's own.
 USAGE_ERROR = 2  # the options cannot be carried out, so another attempt will fail, too
-MACHINES_APART = (
-    75  # sysexits' EX_TEMPFAIL: machines did not connect, or one was lost; another attempt may succeed
-)
+# EX_TEMPFAIL of sysexits: machines did not connect, or one was lost; another attempt may succeed.
+MACHINES_APART = 75
 LINE_LIMIT = 100  # characters of another rank's error, which usually says only that its peer is gone
 
 

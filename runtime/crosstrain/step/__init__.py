@@ -3,8 +3,9 @@
 In: models, optimizers and schedulers of the script, a `Comm`, the accumulation window. Out: the same objects, which
 compute in the run's precision, average gradients over the ranks, and step when a window ends.
 
-- `prepared`: the list of prepared objects. `model`: preparing a model. `gradients`, `buckets`, `fsdp`, `fsdp_weights`,
-  `wrapped_ddp`: the averaging of its gradients. `sharding`: the sharding options. `compilation`: torch.compile.
+- `prepared`: the list of prepared objects. `model`: preparing a model. `model_sync`: what averages its gradients, in three
+  kinds: `gradients` with `buckets`, `fsdp` with `fsdp_weights`, `wrapped_ddp`. `sharding`: the sharding options.
+  `compilation`: torch.compile.
 - `window`, `accumulation`, `clipping`, `uneven_inputs`: when gradients stay local, are clipped, and the optimizer steps.
 - `optimizer`, `scheduler`, `precision`: preparing the other objects. `closed_form`: schedulers that can make several
   steps at once. `dynamic_subclass`: changing one object's methods in place.

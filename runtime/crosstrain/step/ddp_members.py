@@ -11,43 +11,20 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from crosstrain.step.dynamic_subclass import adopt, restore
 from crosstrain.step.gradients import GradientSync
+from crosstrain.step.model_sync import ModelSync
 
 NAMES = ("module", "no_sync", "require_backward_grad_sync", "join", "register_comm_hook", "static_graph")
 _PRIVATE = ("_set_static_graph",)
 _READS = {dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap}
 
 Join = Callable[..., AbstractContextManager[None]]
-
-
-class Switch(Protocol):
-    """What keeps gradients equal, as far as the members need it."""
-
-    averaging: bool
-
-    def no_sync(self) -> AbstractContextManager[None]: ...
-
-    def require(self, averaging: bool) -> None:
-        """Average in backward passes from now on, or keep their gradients local."""
-        ...
-
-
-class _Alone:
-    """The `Switch` of one process, where there is nothing to average."""
-
-    averaging = True
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def require(self, averaging: bool) -> None:
-        self.averaging = averaging
 
 
 class _Attribute:
@@ -92,13 +69,13 @@ class _Itself:
         return obj
 
 
-def offer(model: nn.Module, sync: Any, join: Join | None, static_graph: bool = False) -> None:
+def offer(model: nn.Module, sync: ModelSync | None, join: Join | None, static_graph: bool = False) -> None:
     """Give the model those members that it does not have.
 
     ``sync``: its `ModelSync`; None with one process. ``join``: a context for uneven inputs, with the arguments of
     DistributedDataParallel's; None where there is nothing to join.
     """
-    switch: Switch = _Alone() if sync is None else sync
+    switch = ModelSync() if sync is None else sync
     told = {"static_graph": static_graph}
 
     def register_comm_hook(_: Any, state: Any, hook: Callable[..., Any]) -> None:
@@ -107,7 +84,7 @@ def offer(model: nn.Module, sync: Any, join: Join | None, static_graph: bool = F
 
     members: dict[str, Any] = {
         "module": _Itself(),
-        "no_sync": lambda _: switch.no_sync(),
+        "no_sync": lambda _: nullcontext() if sync is None else sync.no_sync(),
         "require_backward_grad_sync": _Attribute(
             lambda: switch.averaging, lambda value: switch.require(bool(value))
         ),

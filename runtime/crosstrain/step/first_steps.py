@@ -35,9 +35,8 @@ class FirstSteps:
         self._comm = comm
         self._prepared = prepared
         self._consistency = consistency
-        self._compared: Any = (
-            WeakIdKeyDictionary()
-        )  # what was alike, or made so, before an optimizer's first step
+        # What was alike, or made so, before an optimizer's first step.
+        self._compared: Any = WeakIdKeyDictionary()
 
     def before(self, optimizer: Optimizer) -> None:
         """Called before each step; collective before the first one, and before the 101st.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -30,6 +29,7 @@ from crosstrain.comm.device_mesh import device_mesh
 from crosstrain.comm.devices import any_device
 from crosstrain.comm.protocol import Comm
 from crosstrain.step.fsdp_weights import UnitWeights, release
+from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.precision import Precision
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
@@ -37,21 +37,13 @@ from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 _REPLACED: Any = WeakIdKeyDictionary()
 
 
-class ShardedSync:
+class ShardedSync(ModelSync):
     """The `ModelSync` of a sharded model, whose gradients FSDP2 reduces in its own hooks."""
 
     def __init__(self, model: FSDPModule, comm: Comm) -> None:
         self._model = model
         self._comm = comm
         self._buffers_due = False
-        self.averagings = 0
-        self.averaging = True
-
-    replica = None
-
-    @property
-    def may_differ(self) -> bool:
-        return not self.averaging
 
     def parameters(self) -> Iterator[nn.Parameter]:
         return cast("nn.Module", self._model).parameters()
@@ -60,31 +52,9 @@ class ShardedSync:
         self._buffers_due = True
         self.averagings += 1
 
-    def finish(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        before = self.averaging
-        self.require(False)
-        try:
-            yield
-        finally:
-            self.require(before)
-
     def require(self, averaging: bool) -> None:
-        """Reduce gradients in backward passes from now on, or keep them local."""
-        self.averaging = averaging
+        super().require(averaging)
         self._model.set_requires_gradient_sync(averaging)
-
-    def average_local(self) -> None:
-        pass
-
-    def mark_local(self) -> None:
-        pass
 
     def discard(self) -> None:
         """Drop the whole gradients that FSDP2 keeps until the window's last backward pass.
@@ -102,9 +72,6 @@ class ShardedSync:
             module = cast("nn.Module", self._model)
             broadcast_tensors([buffer.data for buffer in module.buffers()], self._comm)
         self._buffers_due = False
-
-    def close(self) -> None:
-        pass
 
 
 def shard(

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -29,6 +28,7 @@ from crosstrain.comm.types import HOST
 from crosstrain.step.bounded_rows import bounded_embeddings, shorten_rows
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out
 from crosstrain.step.custom_backward import inside_custom_backward
+from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.step_position import BITS, StepPosition
 from crosstrain.step.watched_parameters import WatchedParameters
 
@@ -45,16 +45,15 @@ _ARRIVED_LATE = (
 )
 
 
-class GradientSync:
+class GradientSync(ModelSync):
     """Keeps the gradients of one model, and of loose parameters, equal on all ranks.
 
     While ``averaging`` is False, backward passes only mark the parameters that they touched; the next averaging
     includes them all. ``watched``: what it averages.
     """
 
-    position: StepPosition | None = (
-        None  # compared over the ranks in every averaging, where the flags are on the host
-    )
+    # Compared over the ranks in every averaging, where the flags are on the host.
+    position: StepPosition | None = None
 
     def __init__(
         self,
@@ -76,8 +75,6 @@ class GradientSync:
         self.joining: Callable[[], None] | None = None  # called before each averaging
         self.among_active = False  # averages are over the ranks that still have batches
         self.buffers_due = False  # gradients were averaged since the buffers were last sent
-        self.averagings = 0
-        self.averaging = True
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
         self.sends_buffers = send_buffers
@@ -133,9 +130,8 @@ class GradientSync:
             keep_gradients=self._keep_in_buckets,
         )
         self._next = 0
-        self._reading: bool | None = (
-            None  # whether all ranks read the flags every time; decided by the first flags
-        )
+        # Whether all ranks read the flags every time; decided by the first flags.
+        self._reading: bool | None = None
         self._by_host = False  # whether the hosts exchange the flags, without waiting for their devices
         self._raised: list[bool] = []
         self._flags_ride = riding is not None
@@ -265,7 +261,6 @@ class GradientSync:
         self._looking = True
 
     def expect(self) -> None:
-        """Called where a backward pass begins; `finish` or `abandon` is called at its end."""
         self._managed = True
 
     def finish(self) -> None:
@@ -282,7 +277,6 @@ class GradientSync:
         self._managed = self._open = self._only_loose = False
 
     def average_local(self) -> None:
-        """Average what earlier passes left local, before a step or clipping uses it."""
         if self.averaging and (self.stale or self.watched.thawed()):
             self.average()
 
@@ -468,18 +462,7 @@ class GradientSync:
 
     # -- accumulation -----------------------------------------------------------------------------
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """A context in which backward passes stay local; so do those outside of it, for a loss that was made inside."""
-        before = self.averaging
-        self.require(False)
-        try:
-            yield
-        finally:
-            self.require(before)
-
     def require(self, averaging: bool) -> None:
-        """Average in backward passes from now on, or keep their gradients local; see `no_sync` and `averaging`."""
         if averaging == self.averaging:
             return
         self.averaging = averaging

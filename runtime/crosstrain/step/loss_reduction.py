@@ -95,9 +95,8 @@ def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
         return [(parent, scalings) for parent in before]
     parts = [parent for parent, _ in before[0].next_functions if parent is not None] if before else []
     if before and before[0].name() in _JOINED and sizes == (len(before[0].next_functions),):
-        count = (
-            (Scaling(len(parts), True),) if name in _MEANS else ()
-        )  # a list of losses, stacked or concatenated
+        # A list of losses, stacked or concatenated.
+        count = (Scaling(len(parts), True),) if name in _MEANS else ()
         return [(parent, scalings + count) for parent in parts]
     return None
 
@@ -229,8 +228,7 @@ def check(loss: Tensor, reduction: str, loader: Any, replicas: int, place: Place
 
     ``loader``: the prepared loader in whose loop the loss was made; None outside of every loop.
     """
-    run = None if loader is None else loader._crosstrain.progress.current
-    counts = None if run is None else run.known_counts()
+    counts = None if loader is None else loader._crosstrain_counts
     rows = None if counts is None else counts.rows[loader._crosstrain.comm.rank]
     shared = loader is not None and loader._crosstrain.plan.split_batches
     found = kinds(loss, rows, replicas if shared else 1)

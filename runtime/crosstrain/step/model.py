@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from crosstrain.run import RUN
 from crosstrain.step import ddp_members
 from crosstrain.step.buckets import BUCKET_BYTES, CommHook
 from crosstrain.step.gradients import GradientSync, PlainBackward
+from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.precision import Precision, compiled_inner, remove_precision
 from crosstrain.step.starting_values import start_alike
 from crosstrain.step.uneven_inputs import join
@@ -27,61 +28,6 @@ from crosstrain.utils.dataclasses import (
     FullyShardedDataParallelPlugin,
 )
 from crosstrain.utils.messages import say
-
-
-class ModelSync(Protocol):
-    """Keeps one prepared model equal on all ranks. ``averagings``: how often its gradients were averaged."""
-
-    averagings: int
-
-    @property
-    def replica(self) -> nn.Module | None:
-        """The model, if every rank holds all of it; else None."""
-        ...
-
-    @property
-    def may_differ(self) -> bool:
-        """Whether the ranks' weights may differ at the moment: inside `no_sync`, and where ranks run out of batches."""
-        ...
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """The parameters that it averages, and the frozen ones; without those that the model got later."""
-        ...
-
-    def expect(self) -> None:
-        """Called where a backward pass of `backward` begins."""
-        ...
-
-    def finish(self) -> None:
-        """Called where it has ended."""
-        ...
-
-    def abandon(self) -> None:
-        """Called where it raised."""
-        ...
-
-    def no_sync(self) -> AbstractContextManager[None]: ...
-
-    def average_local(self) -> None:
-        """Average gradients that are still local."""
-        ...
-
-    def mark_local(self) -> None:
-        """Mark the present gradients as not averaged."""
-        ...
-
-    def discard(self) -> None:
-        """Mark local gradients as not to be averaged any more."""
-        ...
-
-    def send_buffers(self) -> None:
-        """Called after an optimizer step: copy rank 0's buffers to the other ranks."""
-        ...
-
-    def close(self) -> None:
-        """Remove all hooks."""
-        ...
-
 
 # The prepared models, and what keeps each equal (None with one process, or where it needs no averaging).
 _PREPARED: weakref.WeakKeyDictionary[nn.Module, ModelSync | None] = weakref.WeakKeyDictionary()

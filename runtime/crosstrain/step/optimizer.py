@@ -88,9 +88,8 @@ class Gate:
             return None
         if self._before_step is not None:
             frame = sys._getframe(2)
-            if (
-                frame.f_code.co_name == "wrapper" and frame.f_back is not None
-            ):  # a scheduler's, which counts steps
+            # A scheduler's, which counts steps.
+            if frame.f_code.co_name == "wrapper" and frame.f_back is not None:
                 frame = frame.f_back
             self._last = frame.f_code.co_filename, frame.f_lineno
             self._before_step(self.optimizer)

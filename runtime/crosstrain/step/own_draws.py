@@ -23,19 +23,13 @@ from crosstrain.utils.script_frames import is_users
 def share_streams(run: Run, keeps_streams: bool) -> None:
     """Copy rank 0's random states to every rank, once for a process (collective).
 
-    keeps_streams: the script has seeded them by itself.
+    In passes of prepared loaders each process draws its own numbers then, unless it was launched with common draws.
+    keeps_streams: the script has seeded the streams by itself. They are each process's own already, and stay so.
     """
     if not run.streams_alike:
-        start_draws(run, set(COMMON) if keeps_streams else start_streams_alike(run.comm))
+        kept = set(COMMON) if keeps_streams else start_streams_alike(run.comm)
+        run.gradients.active.draws.start(run.comm, kept=kept, two_kinds=not run.launch.common_draws)
         run.streams_alike = True
-
-
-def start_draws(run: Run, apart: set[str]) -> None:
-    """Let this process draw its own numbers in passes of prepared loaders, unless it was launched with common draws.
-
-    apart: the streams that the script has seeded by rank. They are each process's own already, and stay as they are.
-    """
-    run.gradients.active.draws.start(run.comm, kept=apart, two_kinds=not run.launch.common_draws)
 
 
 def choose_draws(run: Run, own_draws: bool | None, rng_types: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from crosstrain.data.dealt import DealtLoader
 from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
 from crosstrain.step.gradients import GradientSync
+from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.optimizer import Gate
 from crosstrain.step.step_position import StepPosition
 
@@ -26,7 +27,7 @@ class PreparedObjects:
 
     def __init__(self) -> None:
         self.models: list[nn.Module] = []
-        self.syncs: list[models.ModelSync] = []
+        self.syncs: list[ModelSync] = []
         self.optimizers: list[Optimizer] = []
         self.gates: list[Gate] = []
         self.schedulers: list[LRScheduler] = []
@@ -37,7 +38,7 @@ class PreparedObjects:
         # Loaded positions of dealt iterables that the script has yet to prepare, by their place in `loaders`.
         self.positions: dict[int, Any] = {}
 
-    def keep_sync(self, sync: models.ModelSync) -> None:
+    def keep_sync(self, sync: ModelSync) -> None:
         """Keep what averages gradients, and let it compare the ranks' positions."""
         if sync not in self.syncs:
             self.syncs.append(sync)

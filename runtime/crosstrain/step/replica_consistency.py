@@ -26,7 +26,7 @@ from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
-    from crosstrain.step.model import ModelSync
+    from crosstrain.step.model_sync import ModelSync
     from crosstrain.step.optimizer import Gate
     from crosstrain.step.prepared import PreparedObjects
 

@@ -32,9 +32,8 @@ class Gradients:
 
     @cached_property
     def active(self) -> ActiveLoaders:
-        from crosstrain.data.active_loaders import (
-            ActiveLoaders,
-        )  # a run without loaders does not import the data package
+        # A run without loaders does not import the data package.
+        from crosstrain.data.active_loaders import ActiveLoaders
 
         return ActiveLoaders()
 

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from crosstrain.step.gradients import PlainBackward
+from crosstrain.step.model_sync import ModelSync
 
 
-class WrappedSync:
+class WrappedSync(ModelSync):
     """The `ModelSync` of a DistributedDataParallel, which it tells when gradients are to stay local.
 
     The wrapper averages gradients, with what was local before, in each backward pass, and sends buffers in its forward
@@ -21,10 +22,8 @@ class WrappedSync:
     """
 
     def __init__(self, wrapper: DistributedDataParallel, plain_backward: PlainBackward | None) -> None:
-        self._wrapper = weakref.ref(
-            wrapper
-        )  # weak: the registry that maps models to this object must not keep them alive
-        self.averagings = 0
+        # Weak: the registry that maps models to this object must not keep them alive.
+        self._wrapper = weakref.ref(wrapper)
         self._managed = False
         self._handles: list[Any] = []
         if plain_backward is None:
@@ -68,18 +67,6 @@ class WrappedSync:
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.wrapper.no_sync()
-
-    def average_local(self) -> None:
-        """Do nothing: DistributedDataParallel has averaged."""
-
-    def mark_local(self) -> None:
-        """Do nothing: its next averaging includes what is local."""
-
-    def discard(self) -> None:
-        """Do nothing: it does not record what is local."""
-
-    def send_buffers(self) -> None:
-        """Do nothing: it sends its buffers itself."""
 
     def close(self) -> None:
         for handle in self._handles:

@@ -61,14 +61,14 @@ def on_main_process(function: Callable[P, R]) -> Callable[P, R | None]:
     return guarded
 
 
-def library(name: str, package: str | None = None) -> Any:
-    """Import the module ``name``; where it is missing, ImportError with the command that installs its ``package``."""
+def library(name: str) -> Any:
+    """Import the module ``name``; where it is missing, ImportError with the command that installs it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name.partition(".")[0]:
             raise
-        raise ImportError(f"{name} is not installed: pip install {package or name}") from None
+        raise ImportError(f"{name} is not installed: pip install {name}") from None
 
 
 def plain(value: Any) -> Any:

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from crosstrain.utils.memory import should_reduce_batch_size as should_reduce_batch_size
     from crosstrain.utils.modeling import load_checkpoint_in_model as load_checkpoint_in_model
     from crosstrain.utils.nested import convert_to_fp32 as convert_to_fp32
-    from crosstrain.utils.nested import send_to_device as send_to_device
     from crosstrain.utils.operations import broadcast as broadcast
     from crosstrain.utils.operations import broadcast_object_list as broadcast_object_list
     from crosstrain.utils.operations import gather as gather
     from crosstrain.utils.operations import gather_object as gather_object
     from crosstrain.utils.operations import pad_across_processes as pad_across_processes
     from crosstrain.utils.operations import reduce as reduce
+    from crosstrain.utils.operations import send_to_device as send_to_device
     from crosstrain.utils.other import extract_model_from_parallel as extract_model_from_parallel
     from crosstrain.utils.other import load as load
     from crosstrain.utils.other import patch_environment as patch_environment

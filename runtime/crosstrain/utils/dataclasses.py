@@ -279,11 +279,6 @@ class ParallelismConfig:
         return self.dp_shard_size > 1
 
 
-def flag(value: str | bool) -> bool:
-    """The truth value of a text such as "yes" or "0"; ValueError for any other text."""
-    return value if isinstance(value, bool) else parse_flag(value, "value")
-
-
 @dataclass
 class FullyShardedDataParallelPlugin(KwargsHandler):
     """Shard parameters, gradients and optimizer state over the processes: torch's `fully_shard` (FSDP2).

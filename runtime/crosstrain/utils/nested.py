@@ -73,32 +73,25 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
 def map_tensors(
     function: Callable[[Any], Any], data: Any, *, strict: str | None = None, numbers: bool = False
 ) -> Any:
-    """``data`` with ``function(tensor)`` in place of every tensor. Containers, including dataclasses, keep their types.
+    """``data`` with ``function(tensor)`` in place of every tensor; see `map_leaves`.
 
     Args:
         strict: the name of the operation; other leaves are then a TypeError. None: they stay.
         numbers: ints and floats are replaced like tensors.
     """
+    return map_leaves(lambda leaf: function(leaf) if _counts(leaf, strict, numbers) else leaf, data)
 
-    def inside(item: Any) -> Any:
-        return map_tensors(function, item, strict=strict, numbers=numbers)
 
-    if isinstance(data, Tensor) or (numbers and is_number(data)):
-        return function(data)
-    if isinstance(data, (tuple, list)):
-        return same_sequence(data, [inside(item) for item in data])
-    if isinstance(data, Mapping):
-        return same_mapping(data, {key: inside(value) for key, value in data.items()})
-    if (fields := fields_of(data)) is not None:
-        changed = {name: inside(value) for name, value in fields.items()}
-        same = all(changed[name] is value for name, value in fields.items())
-        return data if same else same_dataclass(data, changed)
+def _counts(leaf: Any, strict: str | None, numbers: bool) -> bool:
+    """Whether a leaf is a tensor or, with ``numbers``, a number; for any other, TypeError if ``strict``."""
+    if isinstance(leaf, Tensor) or (numbers and is_number(leaf)):
+        return True
     if strict is not None:
         raise TypeError(
-            f"{strict} takes tensors in tuples, lists and dicts; it found a {type(data).__name__}. Use "
+            f"{strict} takes tensors in tuples, lists and dicts; it found a {type(leaf).__name__}. Use "
             f"gather_object (or gather_for_metrics) for other objects."
         )
-    return data
+    return False
 
 
 def is_number(data: Any) -> bool:
@@ -106,27 +99,26 @@ def is_number(data: Any) -> bool:
     return isinstance(data, Real) and not isinstance(data, bool)
 
 
-def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:
-    """Every tensor in ``data``, in the order of `map_tensors`. ``strict``, ``numbers``: see there."""
+def every_leaf(data: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves in ``data``, in the order of `map_leaves`."""
     found: list[Any] = []
 
     def note(leaf: Any) -> Any:
         found.append(leaf)
-        return leaf  # what is built of them anew may look at them, as torch's PackedSequence does
+        return leaf
 
-    map_tensors(note, data, strict=strict, numbers=numbers)
+    map_leaves(note, data, is_leaf)
     return found
+
+
+def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:
+    """Every tensor in ``data``. ``strict``, ``numbers``: see `map_tensors`."""
+    return [leaf for leaf in every_leaf(data) if _counts(leaf, strict, numbers)]
 
 
 def only_tensors(data: Any) -> bool:
     """Whether every leaf is a tensor."""
-    if isinstance(data, Mapping):
-        return all(only_tensors(value) for value in data.values())
-    if isinstance(data, (tuple, list)):
-        return all(only_tensors(value) for value in data)
-    if (fields := fields_of(data)) is not None:
-        return all(only_tensors(value) for value in fields.values())
-    return isinstance(data, Tensor)
+    return all(isinstance(leaf, Tensor) for leaf in every_leaf(data))
 
 
 def refill(data: Any, tensors: Iterable[Any], *, numbers: bool = False) -> Any:
@@ -155,30 +147,6 @@ def convert_to_fp32(tensor: T) -> T:
 
     converted: T = map_tensors(up, tensor)
     return converted
-
-
-def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
-    """Move nested tensors, and objects with a ``to`` method, to a device. skip_keys: keys of a mapping that stay."""
-    skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
-    if isinstance(tensor, Mapping) and skipped:
-        kept = {key: value for key, value in tensor.items() if key in skipped}
-        return same_mapping(tensor, send_to_device(dict(tensor), device, non_blocking) | kept)
-    if isinstance(tensor, (tuple, list, Mapping)) and not hasattr(tensor, "to"):
-        return _move_nested(tensor, device, non_blocking)
-    if not hasattr(tensor, "to"):
-        return tensor
-    try:
-        return tensor.to(device, non_blocking=non_blocking)
-    except TypeError:  # the user's own `to` may not have non_blocking
-        return tensor.to(device)
-
-
-def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
-    if isinstance(data, (tuple, list)):
-        return same_sequence(data, [send_to_device(item, device, non_blocking) for item in data])
-    return same_mapping(
-        data, {key: send_to_device(value, device, non_blocking) for key, value in data.items()}
-    )
 
 
 def rows_of(batch: Any) -> int | None:

@@ -6,6 +6,7 @@ Scripts import them from here, as from ``accelerate.utils.operations``.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, TypeVar
 
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from crosstrain.comm import collectives, double_reduction
 from crosstrain.comm.frames import DistributedOperationException
+from crosstrain.comm.placement import Placer
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.run import RUN
 from crosstrain.utils import checks
-from crosstrain.utils.nested import convert_to_fp32, leaves, map_tensors, pad_to, refill, send_to_device
+from crosstrain.utils.nested import convert_to_fp32, leaves, map_tensors, pad_to, refill, same_mapping
 
 __all__ = [
     "DistributedOperationException",
@@ -33,6 +35,16 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
+    """Move nested tensors, and objects with a ``to`` method, to a device. skip_keys: keys of a mapping that stay."""
+    place = Placer(device, non_blocking)
+    if not isinstance(tensor, Mapping) or not skip_keys:
+        return place(tensor)
+    skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys)
+    moved = {key: value if key in skipped else place(value) for key, value in tensor.items()}
+    return same_mapping(tensor, moved)
 
 
 def gather(tensor: T) -> T:
@@ -137,9 +149,8 @@ def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:
     checks.failed(double_reduction.KIND, said)
     if all(leaf.device.type == HOST.type for leaf in tensors):
         comm.refuse(said)
-    raise RuntimeError(
-        said
-    )  # tensors on a device are not exchanged as frames, so the other ranks cannot be told
+    # Tensors on a device are not exchanged as frames, so the other ranks cannot be told.
+    raise RuntimeError(said)
 
 
 def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:

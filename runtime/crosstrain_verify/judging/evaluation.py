@@ -22,6 +22,7 @@ from crosstrain_verify.judging.passes import (
     evaluation_loaders,
     first_steps,
     learning_rates,
+    same_rates,
     training_loaders,
 )
 from crosstrain_verify.judging.printed_lines import Volatile, aligned, numbers, same_number, words
@@ -148,7 +149,7 @@ def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | N
     the original, with the same rates.
     """
     ours, theirs = learning_rates(full), learning_rates(ranks[0])
-    if len(ours) == len(theirs) and all(map(_close, ours, theirs)):
+    if len(ours) == len(theirs) and all(map(same_rates, ours, theirs)):
         return None
     starts = zip(first_steps(full), first_steps(ranks[0]), strict=False)
     for number, (a, b) in enumerate(starts, start=1):
@@ -157,7 +158,7 @@ def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | N
         allowed = ours[a - 1 : a + (len(ranks) - 1) * (number - 1)]
         near = int(NEAR * (a - 1) / (number - 1)) if number > 1 else 0
         around = ours[a - 1 - near : a + near]
-        if any(_close(theirs[b - 1], rates) for rates in allowed) or _passed(theirs[b - 1], around):
+        if any(same_rates(theirs[b - 1], rates) for rates in allowed) or _passed(theirs[b - 1], around):
             continue
         detail = f"at the start of pass {number} over the training data, which is step {a} of the original"
         return Difference("learning rate", b, _show(ours[a - 1]), _show(theirs[b - 1]), detail)
@@ -172,10 +173,6 @@ def _passed(rates: Sequence[float], around: Sequence[Sequence[float]]) -> bool:
     return len(columns) == len(rates) and all(
         min(column) <= rate <= max(column) for rate, column in zip(rates, columns, strict=True)
     )
-
-
-def _close(a: Sequence[float], b: Sequence[float]) -> bool:
-    return len(a) == len(b) and all(abs(x - y) <= 1e-9 * abs(y) for x, y in zip(a, b, strict=True))
 
 
 def _show(rates: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -126,3 +127,8 @@ def first_steps(trace: RankTrace) -> list[int]:
 def learning_rates(trace: RankTrace) -> list[tuple[float, ...]]:
     """The learning rates of the first optimizer, step by step."""
     return [event.values[2:] for event in trace.events_of("step") if event.index == 0]
+
+
+def same_rates(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether these are the same learning rates of as many parameter groups, up to rounding."""
+    return len(a) == len(b) and all(math.isclose(x, y, rel_tol=1e-9) for x, y in zip(a, b, strict=True))

@@ -19,7 +19,8 @@ from crosstrain_verify.judging.migrated_runs import MigratedRuns, judge_by_noise
 from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
-from crosstrain_verify.running.runs import Runner, Variant, VerifyInputError
+from crosstrain_verify.running.client import VerifyInputError
+from crosstrain_verify.running.runs import Runner, Variant
 
 EPSILON = 16 * SINGLE
 SETTLED = 3  # steps that may compile: the first ones make gradients and optimizer state

@@ -15,8 +15,7 @@ from rich.console import Console
 from crosstrain_verify.observing.document import text
 from crosstrain_verify.observing.observe import observe
 from crosstrain_verify.render import live
-from crosstrain_verify.running.client import ServerError
-from crosstrain_verify.running.runs import VerifyInputError
+from crosstrain_verify.running.client import ServerError, VerifyInputError
 
 
 def main() -> int:

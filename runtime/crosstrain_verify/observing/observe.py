@@ -13,8 +13,8 @@ from crosstrain_verify.engine import devices_for
 from crosstrain_verify.judging.rank_by_rank import start
 from crosstrain_verify.observing.document import Run, document, kinds
 from crosstrain_verify.report.report import Verdict
-from crosstrain_verify.running.client import Data, Server, shared_server
-from crosstrain_verify.running.runs import Finished, Progress, Request, Runner, Variant, VerifyInputError
+from crosstrain_verify.running.client import Data, VerifyInputError, shared_server
+from crosstrain_verify.running.runs import Finished, Progress, Request, Runner, Variant
 
 SEVERAL = 2  # processes of a script that distributes itself
 
@@ -35,7 +35,6 @@ def observe(
     timeout: float = 120.0,
     folder: str | Path | None = None,
     data: Data = "real",
-    server: Server | None = None,
     progress: Progress | None = None,
 ) -> Observed:
     """Let a script train for a few optimizer steps and return what was observed.
@@ -61,7 +60,7 @@ def observe(
     )
     request = replace(request, devices=devices_for(request, (path,)))
     with tempfile.TemporaryDirectory(prefix="crosstrain-observe-") as scratch:
-        runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
+        runner = Runner(shared_server(), request, Path(scratch).resolve(), progress)
         variant, done = _first(runner, path)
         seen = done.ranks[0].observations
         if done.run.verdict is not Verdict.RAN or seen is None:

@@ -46,6 +46,10 @@ Data = Literal["real", "synthetic"]
 Alteration = Literal["", "seen", "doubled"]
 
 
+class VerifyInputError(Exception):
+    """The request cannot be run: a script does not exist, a folder is too large, or an argument is wrong."""
+
+
 class ServerError(RuntimeError):
     """The server could not start, or has ended; the message says with what exit code."""
 
@@ -109,7 +113,6 @@ class Job(Conditions):
     cwd: str
     out: str
     world: int = 1
-    seed: int = 0
     steps: int | None = None
     timeout: float = 300.0
     env: dict[str, str] = field(default_factory=dict)

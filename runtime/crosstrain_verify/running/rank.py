@@ -77,7 +77,7 @@ def stacks_to(folder: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
 
 
-def seed(value: int, rank: int) -> None:
+def seed(rank: int) -> None:
     """Seed the random streams: every run starts alike and every rank differently, even if the script seeds nothing.
 
     The ranks' seeds for torch are as far apart as random ones, because the runtime takes closer ones for the script's own
@@ -86,9 +86,9 @@ def seed(value: int, rank: int) -> None:
     import numpy
     import torch
 
-    random.seed(value + 1000 * rank)
-    numpy.random.seed(value + 1000 * rank)
-    torch.manual_seed(value + rank * ((1 << 40) + 1000))
+    random.seed(1000 * rank)
+    numpy.random.seed(1000 * rank)
+    torch.manual_seed(rank * ((1 << 40) + 1000))
 
 
 class Recorder:

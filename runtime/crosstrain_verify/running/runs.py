@@ -20,7 +20,7 @@ from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running import notebook_cells
 from crosstrain_verify.running.client import Conditions, Data, Devices, Job, JobResult, Server
 from crosstrain_verify.running.places import without_place
-from crosstrain_verify.running.scratch import TooLargeError, copy_project, large_folders
+from crosstrain_verify.running.scratch import copy_project, large_folders
 
 Progress = Callable[[str, int], None]  # (name of the run, optimizer steps so far)
 
@@ -47,10 +47,6 @@ SAID = 2000  # characters at the end of a rank's standard error that are searche
 NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
 
 
-class VerifyInputError(Exception):
-    """The request cannot be run: a script does not exist, a folder is too large, or an argument is wrong."""
-
-
 @dataclass(frozen=True)
 class Request:
     """What all runs of one comparison have in common; see `engine.verify` and `client.Job` for the fields."""
@@ -60,7 +56,6 @@ class Request:
     timeout: float = 300.0
     folder: Path | None = None
     links: tuple[str, ...] = ()
-    seed: int = 0
     devices: Devices = "real"
     launched: bool = False
     confined: bool = True
@@ -184,10 +179,7 @@ class Runner:
             cwd.mkdir()
             return script
         links = {*self.request.links, *(large_folders(folder) if self.request.confined else ())}
-        try:
-            copy_project(folder, cwd, links)
-        except TooLargeError as error:
-            raise VerifyInputError(str(error)) from None
+        copy_project(folder, cwd, links)
         if overlay is not None:
             shutil.copytree(overlay, cwd, dirs_exist_ok=True)
         return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
@@ -211,7 +203,6 @@ class Runner:
             cwd=str(cwd),
             out=str(out),
             world=1 if of_notebook else world,
-            seed=request.seed,
             steps=variant.steps or request.steps,
             timeout=request.timeout,
             env=ON_XLA

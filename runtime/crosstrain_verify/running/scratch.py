@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from crosstrain_verify.running.client import VerifyInputError
+
 # Folders that no training script reads, and which are often larger than everything else.
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "env", "node_modules", "__pycache__"}
@@ -16,15 +18,11 @@ SIZE_LIMIT = 1 << 30  # bytes
 LINK_ABOVE = 1 << 26  # bytes from which on a folder without Python files is linked
 
 
-class TooLargeError(Exception):
-    """The folder is too large to be copied for every run; the message names its largest entries."""
-
-
 def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: int = SIZE_LIMIT) -> None:
     """Copy a project's files to ``target``, which must not exist.
 
     Version control, environments and caches are left out. The top-level names in ``links``, which are only read, become
-    symbolic links. Raises TooLargeError above ``limit`` bytes, before anything is copied.
+    symbolic links. Raises VerifyInputError above ``limit`` bytes, before anything is copied.
     """
     linked = frozenset(links)
     sizes = {entry: _size(entry) for entry in source.iterdir() if entry.name not in SKIPPED | linked}
@@ -32,7 +30,7 @@ def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: i
     if total > limit:
         largest = sorted(sizes, key=lambda entry: sizes[entry], reverse=True)[:3]
         names = ", ".join(f"{entry.name} ({sizes[entry] / 1e6:,.0f} MB)" for entry in largest)
-        raise TooLargeError(
+        raise VerifyInputError(
             f"{source} holds {total / 1e9:.1f} GB, and every run gets a copy of it; largest: {names}. "
             "Name folders that are only read with --link, or the part that is needed with --folder"
         )

@@ -101,7 +101,7 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     target = Target(job["script"], is_module=False, arguments=(*option, *job["args"]))
     # Only Accelerator() gives the ranks equal random streams; what is drawn before it differs, as in a real launch. In an
     # original that distributes itself nothing does, so the ranks of both scripts start with the same streams.
-    seed(job["seed"], 0 if job["per_rank"] else rank)
+    seed(0 if job["per_rank"] else rank)
     environment = recorder.environment
     try:
         with environment.applied():

@@ -115,9 +115,7 @@ def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[
     for one in home.body:
         if place_of(one) >= place_of(statement):
             break
-        called = [
-            f for n in walk(one) if isinstance(n, ast.Call) for f in script.functions(script.last(n.func))
-        ]
+        called = [f for n in walk(one) for f in script.functions_of(n)]
         within = [read for read in reads if script.frame(read) is home and script.table.is_inside(read, one)]
         if within or any(is_called_below(script, script.frame(read), f) for f in called for read in reads):
             return one

@@ -158,7 +158,7 @@ class Mapping:
         while work:
             one = work.pop()
             for call in self.script.calls_in(one):
-                for function in self.script.functions(self.script.last(call.func)):
+                for function in self.script.functions_of(call):
                     if function in found or text not in self.script.parameters(function):
                         continue
                     given = self.script.argument_for(call, function, text)

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 RULE = "CT303"
 REASON = "the launcher's processes are no MPI processes: the runtime numbers them"
@@ -51,4 +51,4 @@ def _is_world(script: Script, frame: Frame, node: ast.expr) -> bool:
         return True
     places = (frame, script.module(frame))
     values = [value for place in places for value in script.values(place, written(node))]
-    return any(script.dotted(n) == "mpi4py.MPI.COMM_WORLD" for value in values for n in walk(value))
+    return any(script.dotted(n) == "mpi4py.MPI.COMM_WORLD" for n in walk_all(values))

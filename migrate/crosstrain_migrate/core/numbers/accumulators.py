@@ -27,7 +27,7 @@ from crosstrain_migrate.core.numbers.meters import is_understood, only_adds
 from crosstrain_migrate.core.reading.forms import Frame, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .binding import is_bound_before
 from .given import given_to, what_becomes
@@ -95,7 +95,7 @@ class Pass:
     # -- the body ----------------------------------------------------------------------------------------------
 
     def _body(self) -> list[ast.AST]:
-        nodes = [node for statement in self.loop.body for node in walk(statement)]
+        nodes = walk_all(self.loop.body)
         return [node for node in nodes if not self._only_trains(node)] if self.phase else nodes
 
     def _only_trains(self, node: ast.AST) -> bool:
@@ -339,7 +339,7 @@ class Pass:
     def _is_metric(self, text: str) -> bool:
         """Whether `text` is a metric of torchmetrics, which adds up over the processes when it computes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
-        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(values) if isinstance(n, ast.Call)]
         return any(self.script.dotted(call.func).startswith("torchmetrics.") for call in calls)
 
     def is_meter(self, text: str, method: str) -> bool:

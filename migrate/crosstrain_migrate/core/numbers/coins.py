@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .binding import binding
 
@@ -82,7 +82,7 @@ class Coins:
         is_inside = self.script.table.is_inside
         if chosen := [one for one in self._trains if is_inside(one, node)]:
             return any(self.script.loops_around(one) == loops for one in chosen)
-        leaves = any(isinstance(one, ast.Continue) for statement in node.body for one in walk(statement))
+        leaves = any(isinstance(one, ast.Continue) for one in walk_all(node.body))
         behind = [one for one in self._trains if self.script.loops_around(one)[:1] == loops[:1]]
         return bool(loops) and leaves and any(place_of(one) > place_of(node) for one in behind)
 

@@ -25,7 +25,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
 from crosstrain_migrate.core.training.periods import turns_read
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import Left, Pass, Unsure, adds_itself
 from .changes import reads
@@ -111,7 +111,7 @@ class Evaluations:
             return False
         if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
             return False
-        body = [node for statement in loop.body for node in walk(statement)]
+        body = walk_all(loop.body)
         uses = names_in(loop.target) & {
             n.id for n in (*body, *self._of_closures(frame, body)) if isinstance(n, ast.Name)
         }
@@ -142,13 +142,12 @@ class Evaluations:
         """Whether the body calls, on what the loop gives it or what it makes of that, an object that the training calls
         too: a model, a loss."""
         made = names_in(loop.target)
-        for node in (n for statement in loop.body for n in walk(statement)):
+        for node in walk_all(loop.body):
             if isinstance(node, ast.Assign) and made & names_in(node.value):
                 made |= {name for target in node.targets for name in names_in(target)}
         return any(
             isinstance(n, ast.Call) and written(n.func) in self.trained and made & names_in(n)
-            for statement in loop.body
-            for n in walk(statement)
+            for n in walk_all(loop.body)
         )
 
     @cached_property
@@ -160,7 +159,7 @@ class Evaluations:
         """The variables and attributes that training loops call: no functions of the script, of modules, of Python."""
         loops = [one for b in self.roles.backwards for one in self.script.loops_around(b.call)[:1]]
         frames = [b.frame for b in self.roles.backwards if not isinstance(b.frame, ast.Module)]
-        calls = [n for loop in loops for n in walk(loop) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(loops) if isinstance(n, ast.Call)]
         calls += [call for frame in frames for call in self.script.calls_in(frame)]
         named = (c for c in calls if isinstance(c.func, ast.Name) or written(c.func).startswith("self."))
         return {
@@ -176,11 +175,7 @@ class Evaluations:
     def _moves_batch(self, loop: ast.For) -> bool:
         """Whether the body moves what the loop gives it to a device."""
         targets = names_in(loop.target)
-        return any(
-            is_method(n, "to", "cuda") and root_of(n.func) in targets
-            for statement in loop.body
-            for n in walk(statement)
-        )
+        return any(is_method(n, "to", "cuda") and root_of(n.func) in targets for n in walk_all(loop.body))
 
     def _is_inside_another(self, loop: ast.For, frame: Frame) -> bool:
         """Whether a loop goes over the rows of an evaluation's batch."""
@@ -253,7 +248,7 @@ class Evaluations:
 
     def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
         """What calls in the loop show while it grows; a bar's own text may be a share."""
-        calls = [n for s in loop.body for n in walk(s) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(loop.body) if isinstance(n, ast.Call)]
         calls = [n for n in calls if not _KEEPS.search(getattr(n.func, "attr", ""))]
         shown = [n for n in calls if is_statement_call(self.script, n)]
         given = [a for n in shown for a in (*n.args, *(k.value for k in n.keywords))]

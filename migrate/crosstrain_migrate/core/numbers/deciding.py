@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .binding import binding
 from .leaving_out import asks_rows, may_be_missing, only_leaves_out
@@ -105,14 +105,13 @@ class Decisions:
         """Whether what follows from a test must happen on every process or on none."""
         if isinstance(node, ast.While):
             return frame in self._drivers
-        return any(self._must_agree(frame, node, n) for s in (*node.body, *node.orelse) for n in walk(s))
+        return any(self._must_agree(frame, node, n) for n in walk_all((*node.body, *node.orelse)))
 
     def _only_saves(self, node: ast.AST) -> bool:
         """Whether one process is enough for all that follows from a test, also in the functions of the project that it calls."""
         return isinstance(node, ast.If) and all(
             isinstance(n, ast.Call) and is_statement_call(self.script, n) and self._saves_alone(n)
-            for s in (*node.body, *node.orelse)
-            for n in walk(s)
+            for n in walk_all((*node.body, *node.orelse))
             if self._must_agree(self.script.frame(node), node, n)
         )
 
@@ -150,7 +149,7 @@ class Decisions:
         """Whether a call saves, steps, communicates or changes the learning rate, itself or in a function of the project."""
         if last_name(call.func) in _SAVES or is_method(call, "backward") or self._redraws(call):
             return True
-        functions = self.script.functions(self.script.last(call.func))
+        functions = self.script.functions_of(call)
         if any(one in self._drivers for one in functions):
             return True
         return depth < 2 and any(
@@ -166,7 +165,7 @@ class Decisions:
 
     def _redrawing(self, test: ast.AST) -> list[ast.Call]:
         calls = [n for n in walk(test) if isinstance(n, ast.Call)]
-        functions = [f for call in calls for f in self.script.functions(self.script.last(call.func))]
+        functions = [f for call in calls for f in self.script.functions_of(call)]
         calls += [call for one in functions for call in self.script.calls_in(one)]
         return [one for one in calls if self._redraws(one)]
 
@@ -213,9 +212,7 @@ class Decisions:
 
     def _skipping_loop(self, node: ast.AST) -> Loop | None:
         """The loop over data, or of the steps, of which a test leaves out a turn."""
-        if not isinstance(node, ast.If) or not any(
-            isinstance(n, ast.Continue) for s in node.body for n in walk(s)
-        ):
+        if not isinstance(node, ast.If) or not any(isinstance(n, ast.Continue) for n in walk_all(node.body)):
             return None
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)

@@ -6,14 +6,14 @@ import ast
 
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 _OTHER = words("insert pop popleft popitem remove clear setdefault sort reverse")
 
 
 def given_to(script: Script, call: ast.Call) -> list[tuple[str, Function, str]]:
     """The variables and attributes that a call gives to a function of the project, each with the parameter's name."""
-    functions = script.functions(script.last(call.func))
+    functions = script.functions_of(call)
     if len(functions) != 1:
         return []
     (function,) = functions
@@ -24,7 +24,7 @@ def given_to(script: Script, call: ast.Call) -> list[tuple[str, Function, str]]:
 def what_becomes(script: Script, function: Function, name: str, depth: int = 3) -> set[str]:
     """What a function does to its parameter: "adds", "appends", "changes" otherwise, or calls the methods named."""
     found: set[str] = set()
-    for node in (n for statement in function.body for n in walk(statement)):
+    for node in walk_all(function.body):
         if isinstance(node, ast.AugAssign) and _is_part(node.target, name):
             found.add("adds" if isinstance(node.op, ast.Add) else "changes")
         elif isinstance(node, ast.Assign) and any(_is_part(target, name) for target in node.targets):

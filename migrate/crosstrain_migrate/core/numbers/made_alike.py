@@ -147,10 +147,8 @@ class MadeAlike:
         parts: list[ast.expr] = [value] if isinstance(value, plain) else []
         if isinstance(value, ast.Call):
             parts = self._passed_on(value)
-            for function in self.script.functions(self.script.last(value.func)):
-                returned = [
-                    n.value for n in self.script.within(function) if isinstance(n, ast.Return) and n.value
-                ]
+            for function in self.script.functions_of(value):
+                returned = self.script.returned(function)
                 parts += [one for one in returned if not is_number(self.script, one)]
         self._repair_all([(atom, statement) for one in parts for atom in self.atoms(one)], depth + 1)
         return not self.differing.level(node)

@@ -33,7 +33,7 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     if _is_text(value):
         return False
     if isinstance(value, ast.Call):
-        functions = script.functions(script.last(value.func)) if depth else []
+        functions = script.functions_of(value) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
         is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT
         otherwise = value.args[1:] if is_method(value, "get") else []
@@ -135,7 +135,7 @@ def is_rows(script: Script, node: ast.expr, statement: ast.stmt, value: ast.expr
         return False
     place = next((n for n, one in enumerate(target.elts) if written(one) == written(node)), None)
     made = statement.value
-    functions = script.functions(script.last(made.func)) if isinstance(made, ast.Call) else []
+    functions = script.functions_of(made)
     returned = [n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return)]
     parts = [one.elts for one in returned if isinstance(one, ast.Tuple)]
     found = [one[place] for one in parts if place is not None and len(one) == len(target.elts)]

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import texts_in, walk
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 from .accumulators import Left, Pass
 from .changes import is_read
@@ -228,7 +228,7 @@ class Merging:
         for call in walk(one.loop.iter) if text else ():
             if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or len(call.args) != 1:
                 continue
-            body = (n for s in one.loop.body for n in walk(s))
+            body = walk_all(one.loop.body)
             is_counted = text in one.left.lasts or any(is_read(n, text) for n in body)
             if is_counted and not call.keywords:
                 start = self._of_loader(one, name, "start", 0)

@@ -8,7 +8,7 @@ from crosstrain_migrate.core.numbers.changes import Change, assigned, change_of,
 from crosstrain_migrate.core.reading.forms import names_in, root_of
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 
 def only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
@@ -36,7 +36,7 @@ def only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:
 def is_understood(script: Script, cls: ast.ClassDef) -> bool:
     """Whether `merge` knows what becomes of all that a class's methods change: no average that forgets, no table of places."""
     methods = [one for one in script.methods(cls) if not one.name.startswith("__")]
-    nodes = [node for one in methods for node in walk(one)]
+    nodes = walk_all(methods)
     held = {written(n) for n in nodes if isinstance(n, ast.Attribute)}
     meter = {"self.val", "self.avg"} if {"self.sum", "self.count"} <= held else set[str]()
     for node in nodes:

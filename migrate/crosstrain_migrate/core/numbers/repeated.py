@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 from .accumulators import DRAWS
 from .dealing import Evaluations
@@ -63,7 +63,7 @@ class Repeated:
         return any(self.roots(one) & self._shared_out for one in sources)
 
     def _is_same(self, loop: ast.For) -> bool:
-        models = self._modules_in(node for statement in loop.body for node in walk(statement))
+        models = self._modules_in(walk_all(loop.body))
         is_asked = models and not DRAWS.search(ast.unparse(loop)) and not self._is_in_training(loop, 0)
         return bool(is_asked) and all(
             self._has_same_state(one) and self._is_in_eval_mode(one, loop, 0) for one in models

@@ -15,7 +15,7 @@ _DEPTH = 3  # functions that return what another one returned
 
 def returns_loss(script: Script, roles: Roles, call: ast.expr, depth: int = _DEPTH) -> bool:
     """Whether a call returns the number of a trained loss, and nothing else."""
-    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) and depth else []
+    functions = script.functions_of(call) if isinstance(call, ast.Call) and depth else []
     return bool(functions) and all(_gives_loss(script, roles, one, depth) for one in functions)
 
 

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
@@ -110,7 +110,7 @@ def _goes_to_others(script: Script, frame: Frame, nodes: Iterable[ast.AST], numb
         while isinstance(held, ast.Subscript):
             held = held.value
         root, _, rest = (written(held) if held is not None else "").partition(".")
-        if not numbers & {written(n) for given in told for n in walk(given)}:
+        if not numbers & {written(n) for n in walk_all(told)}:
             continue
         if root == "self":
             return any(script.reads(method, f"self.{rest}") for method in others)
@@ -211,9 +211,8 @@ def _returned(script: Script, roles: Roles, loop: Loop) -> set[str]:
         written(name)
         for node in walk(loop)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if not steps.isdisjoint(script.functions(script.last(node.value.func)))
-        for target in node.targets
-        for name in walk(target)
+        if not steps.isdisjoint(script.functions_of(node.value))
+        for name in walk_all(node.targets)
     } - {""}
 
 
@@ -311,7 +310,7 @@ def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
         if _SHOWS.search(written(call.func))
         or any(
             isinstance(node, ast.Call) and _SHOWS.search(written(node.func))
-            for function in script.functions(script.last(call.func))
+            for function in script.functions_of(call)
             for node in script.within(function)
         )
     ]
@@ -320,10 +319,10 @@ def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
 def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool:
     """Whether a call shows what grows, itself, in a variable or through the object whose method it is, and nothing reduces
     it."""
-    nodes = [n for argument in (*call.args, *(k.value for k in call.keywords)) for n in walk(argument)]
+    nodes = walk_all((*call.args, *(k.value for k in call.keywords)))
     if isinstance(call.func, ast.Attribute):
         made = plan.script.values(frame, written(call.func.value))
-        nodes += [call.func.value, *(n for value in made for n in walk(value))]
+        nodes += [call.func.value, *walk_all(made)]
     around = [n for n in plan.script.loops_around(call) if isinstance(n, ast.For)]
     # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
     for _ in range(3):
@@ -334,7 +333,7 @@ def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool
         names = {n.id for n in own if isinstance(n, ast.Name)}
         values = [value for name in names for value in plan.script.values(frame, name)]
         values += [loop.iter for loop in around if names_in(loop.target) & names]
-        nodes = [n for value in values for n in walk(value)]
+        nodes = walk_all(values)
     return False
 
 

@@ -21,7 +21,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
 from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import Pass, adds_itself
 from .changes import Change
@@ -71,7 +71,7 @@ class TrainingNumbers:
                 plan_bars(self.plan, data)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
-        if any(isinstance(node, ast.Return) for statement in loop.body for node in walk(statement)):
+        if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):
             return
         found = Pass(self.script, data.frame, loop)
         kinds = self._kinds(data, found)
@@ -322,7 +322,7 @@ class TrainingNumbers:
 
     def _told(self, found: Pass) -> set[str]:
         """The project's objects that the loop tells of each batch, and that keep it in a way of their own."""
-        calls = [n for statement in found.loop.body for n in walk(statement) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(found.loop.body) if isinstance(n, ast.Call)]
         texts = {
             written(call.func.value)
             for call in calls

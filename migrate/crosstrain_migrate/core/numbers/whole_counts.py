@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.ranges import is_range, item_of
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import stores_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _LENGTHS = ("len", "__len__")
@@ -32,7 +32,7 @@ class WholeCounts:
         self.script: Script = plan.script
         self.data = data
         self.loop = loop
-        body = [node for statement in loop.body for node in walk(statement)]
+        body = walk_all(loop.body)
         self._is_range = is_range(data.node)
         own = names_in(loop.target) - ({item_of(loop)} if self._is_range else set())
         self.changed = own | set(map(written, stores_in(*loop.body)))
@@ -230,7 +230,7 @@ def plan_bars(plan: Plan, data: Data) -> None:
     if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
         return
     counts = WholeCounts(plan, data, loop)
-    moves = [n for one in loop.body for n in walk(one) if is_method(n, "update") and not n.keywords]
+    moves = [n for n in walk_all(loop.body) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
     for call in script.calls_in(data.frame):
         bars = names_bound(script, call) & steps.keys() if BARS.search(last_name(call.func)) else set()

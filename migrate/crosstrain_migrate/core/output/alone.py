@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import writers
 from .audience import Audience
@@ -58,7 +58,7 @@ class _Run:
             found = {one for call in script.calls_in(work.pop()) for one in self._meant(call)}
             work += found - self.functions
             self.functions |= found
-        self.nodes = [node for one in self.functions for node in walk(one)]
+        self.nodes = walk_all(self.functions)
         self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def _meant(self, call: ast.Call) -> list[Function]:

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.core.reading.workers import FOR_ROWS, given_to_workers
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 ALL, ONE, OWN, WORKER = "all", "one", "own batches", "worker"
 # A process's number, or whether it is the first: no `lora_rank`, no `rank_loss`.
@@ -38,7 +38,7 @@ class Audience:
         all make the same number of steps. ours: which code its author has not shared out: that of a first process."""
         self.script = script
         self._passes = {*passes}
-        self._dealt = {id(node) for loop in dealt for statement in loop.body for node in walk(statement)}
+        self._dealt = {id(node) for loop in dealt for node in walk_all(loop.body)}
         self._ours, self.is_first = ours or (lambda _: True), ours is not None
         self._guarded: set[int] = set()
         self._of_frames: dict[Frame, frozenset[str]] = {}
@@ -46,7 +46,7 @@ class Audience:
 
     def guard(self, *statements: ast.AST) -> None:
         """From now on one process at a time comes to these statements."""
-        self._guarded |= {id(node) for statement in statements for node in walk(statement)}
+        self._guarded |= {id(node) for node in walk_all(statements)}
         self._of_frames.clear()
 
     def is_guarded(self, node: ast.AST) -> bool:

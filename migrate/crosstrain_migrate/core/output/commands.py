@@ -7,7 +7,7 @@ import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import place_of, words
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 _PROGRAMS = _COMMANDS | words("subprocess.Popen os.popen subprocess.getoutput subprocess.getstatusoutput")
@@ -20,7 +20,7 @@ def runs_command(script: Script, call: ast.Call) -> bool:
     """Whether a call starts a program that may write: `process = Popen(command.split())`, where the text is known."""
     if script.dotted(call.func) not in _COMMANDS | {"subprocess.Popen"}:
         return False
-    named = [n.id for given in call.args[:1] for n in walk(given) if isinstance(n, ast.Name)]
+    named = [n.id for n in walk_all(call.args[:1]) if isinstance(n, ast.Name)]
     made = [value for name in named for value in script.values(script.frame(call), name)]
     text = command_of(*call.args[:1], *made)
     return bool(text) and not _HARMLESS_COMMAND.match(text) and not FETCHES_FILES.search(text)
@@ -48,5 +48,5 @@ def removes(script: Script, call: ast.Call) -> bool:
 
 def command_of(*made: ast.expr) -> str:
     """The text of a command, as far as it is written out."""
-    parts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant)]
+    parts = [n for n in walk_all(made) if isinstance(n, ast.Constant)]
     return " ".join(n.value for n in sorted(parts, key=place_of) if isinstance(n.value, str))

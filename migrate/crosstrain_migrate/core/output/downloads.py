@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import commands, fetching, writers
 from .audience import Audience
@@ -139,9 +139,7 @@ class Downloads:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
         if not node.orelse or not writers.asks_for_files(node.test):
             return False
-        arms = [
-            [n for s in arm for n in walk(s) if isinstance(n, ast.Call)] for arm in (node.body, node.orelse)
-        ]
+        arms = [[n for n in walk_all(arm) if isinstance(n, ast.Call)] for arm in (node.body, node.orelse)]
         for one, other in (arms, reversed(arms)):
             reads = any(writers.reads_file(self.script, call) for call in one)
             makes = [f for call in other if (f := self.files.helpers.called(call)) is not None]
@@ -151,14 +149,14 @@ class Downloads:
 
     def _fills_folder(self, node: ast.If) -> bool:
         """`if not exists(folder):`, which makes the folder and writes into it: the others would find it half full."""
-        calls = [n for statement in node.body for n in walk(statement) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(node.body) if isinstance(n, ast.Call)]
         makes = any(writers.makes_folder(self.script, call) for call in calls)
         is_asked = makes and writers.asks_for_files(node.test) and not node.orelse
         return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
 
     def _fills_if_told(self, node: ast.If) -> bool:
         """`if not self.is_prepared():`, which asks a function that looks for files, and writes them: the others find none."""
-        calls = [n for statement in node.body for n in walk(statement) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(node.body) if isinstance(n, ast.Call)]
         is_asked = self._says_whether_there(node.test) and not node.orelse
         return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
 
@@ -172,7 +170,7 @@ class Downloads:
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self._says_whether_there(test.operand)
         function = self.files.helpers.called(test) if isinstance(test, ast.Call) else None
-        nodes = [node for statement in function.body for node in walk(statement)] if function else []
+        nodes = walk_all(function.body) if function else []
         returned = [node.value for node in nodes if isinstance(node, ast.Return)]
         is_truth = all(
             (isinstance(one, ast.Constant) and isinstance(one.value, bool))
@@ -183,15 +181,10 @@ class Downloads:
 
     def _makes_once(self, function: Function) -> bool:
         """Whether a function returns at once where its files are there, and makes them where they are not."""
-        nodes = [node for statement in function.body for node in walk(statement)]
+        nodes = walk_all(function.body)
         tests = [n for n in nodes if isinstance(n, ast.If)]
         asking = [n for n in tests if writers.asks_for_files(n.test)]
-        flags = {
-            n.id
-            for one in asking
-            for n in walk(one)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        flags = {n.id for n in walk_all(asking) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         ways_out = [
             one
             for one in tests

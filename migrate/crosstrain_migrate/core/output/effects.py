@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.core.reading.forms import pairs
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 _VALUES = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Lambda)
 _MADE = (*_VALUES, ast.List, ast.Tuple, ast.Dict, ast.Set, *COMPREHENSIONS)
@@ -73,7 +73,7 @@ class Effects:
         last = last_name(call.func)
         if self.script.class_made(call) is not None:
             return True
-        if self.script.functions(self.script.last(call.func)):
+        if self.script.functions_of(call):
             return False
         is_plain = isinstance(call.func, ast.Name) or self.is_module(call.func)
         if last in _VIEWS and is_plain:
@@ -129,7 +129,7 @@ class Effects:
         """Whether a function, or one that it calls, changes what was there before. made: parameters as in `fresh`."""
         reached = [function]
         for one in reached:  # grows meanwhile
-            nodes = [node for statement in one.body for node in walk(statement)]
+            nodes = walk_all(one.body)
             fresh = made if one is function else ()
             shared = [name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names]
             given = {*self.script.parameters(one), *shared} - set(fresh)
@@ -140,9 +140,7 @@ class Effects:
         return False
 
     def _called(self, call: ast.Call) -> list[Function]:
-        found = (
-            self.script.functions(self.script.last(call.func)) if self.script.class_made(call) is None else []
-        )
+        found = self.script.functions_of(call) if self.script.class_made(call) is None else []
         return found if len(found) == 1 else []
 
     def is_needed(self, statement: ast.AST) -> bool:

@@ -8,7 +8,7 @@ import re
 from crosstrain_migrate.core.output.commands import FETCHES_FILES, command_of, is_command
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 FETCHES = (
     *(
@@ -71,7 +71,7 @@ def _asks_to_fetch(script: Script, options: ast.expr) -> bool:
         *script.values(home, written(options)),
         *script.values(script.module(options), written(options)),
     ]
-    nodes = [node for value in (options, *values) for node in walk(value)]
+    nodes = walk_all((options, *values))
     given = [pair for n in nodes if isinstance(n, ast.Dict) for pair in zip(n.keys, n.values, strict=True)]
     pairs = [(getattr(key, "value", None), value) for key, value in given]
     pairs += [(n.arg, n.value) for n in nodes if isinstance(n, ast.keyword)]

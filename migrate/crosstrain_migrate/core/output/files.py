@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import commands, writers
 from .audience import OWN, Audience
@@ -396,7 +396,7 @@ class Files:
         return place_of(store) < place_of(read) and self.script.statement(store) in beside
 
     def _only_writes(self, node: ast.With) -> bool:
-        inside = [n for s in node.body for n in walk(s)]
+        inside = walk_all(node.body)
         stores = [
             n for n in inside if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
         ]

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import commands, writers
 from .audience import Audience
@@ -225,7 +225,7 @@ class Folders:
         return bool(path) and all(writers.asks_for_files(n) and path in written(n) for n in calls)
 
     def _only_raises(self, handler: ast.ExceptHandler) -> bool:
-        inside = [n for s in handler.body for n in walk(s) if isinstance(n, ast.stmt)]
+        inside = [n for n in walk_all(handler.body) if isinstance(n, ast.stmt)]
         return all(isinstance(n, ast.Raise | ast.If | ast.Pass) for n in inside) and any(
             isinstance(n, ast.If) for n in inside
         )
@@ -234,7 +234,7 @@ class Folders:
         """Whether the error of a folder that is there already is caught, or is what a handler answers to; it is not in
         `try: os.stat(path)`, `except OSError: os.mkdir(path)`."""
         tries = [one for one in self.script.around(call) if isinstance(one, ast.Try)]
-        tried = [n for one in tries for s in one.body for n in walk(s) if isinstance(n, ast.Call)]
+        tried = [n for one in tries for n in walk_all(one.body) if isinstance(n, ast.Call)]
         return any(one is call or writers.makes_folder(self.script, one) for one in tried)
 
     def _stops(self, call: ast.Call) -> bool:

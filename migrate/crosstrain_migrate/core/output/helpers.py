@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_meth
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import commands, writers
 from .effects import Effects
@@ -43,7 +43,7 @@ class Helpers:
         """The one function of the project that a call means."""
         if self.script.class_made(call) is not None:
             return None
-        found = self.script.functions(self.script.last(call.func))
+        found = self.script.functions_of(call)
         if len(found) > 1 and isinstance(call.func, ast.Attribute) and written(call.func.value) == "self":
             found = self._own_methods(call, found)
         return found[0] if len(found) == 1 else None
@@ -128,7 +128,7 @@ class Helpers:
 
     def _only_writes_itself(self, function: Function, may_draw: bool) -> bool:
         """The same, whatever the functions do that it calls."""
-        nodes = [node for statement in function.body for node in walk(statement)]
+        nodes = walk_all(function.body)
         edited = self.met_at()
         if any(node in edited or isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in nodes):
             return False
@@ -209,7 +209,7 @@ def draws(call: ast.Call) -> bool:
 
 
 def _calls(function: Function) -> list[ast.Call]:
-    return [n for statement in function.body for n in walk(statement) if isinstance(n, ast.Call)]
+    return [n for n in walk_all(function.body) if isinstance(n, ast.Call)]
 
 
 def _is_method_of(node: ast.AST, text: str) -> TypeGuard[MethodCall]:

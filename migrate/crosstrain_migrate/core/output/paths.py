@@ -8,7 +8,7 @@ import re
 from crosstrain_migrate.core.placing.origins import origin
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import commands, writers
 
@@ -37,7 +37,7 @@ class Paths:
 
     def told(self, call: ast.Call) -> set[str]:
         """How the paths may be written that a command is told of."""
-        nodes = [n for a in call.args for n in walk(a)]
+        nodes = walk_all(call.args)
         named = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute | ast.Constant)]
         return {text for one in named for text in self.spelled(one)}
 

@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from . import writers
 from .audience import Audience
@@ -148,7 +148,7 @@ class Stamps:
             return
         frame, path = self.script.frame(call), written(call.args[0])
         texts = {path, *map(written, self.script.values(frame, path))}
-        stored = (n for one in statement.body for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
+        stored = (n for n in walk_all(statement.body) if isinstance(n, ast.Name | ast.Attribute))
         renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & texts)
         makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
         made = {written(at) for c in makes if (at := writers.path_of_folder(c)) is not None}
@@ -175,7 +175,7 @@ class Stamps:
 
     def _counts(self, call: ast.Call, depth: int = 3) -> bool:
         """Whether a function of the project looks for a name that is free, or calls one that does."""
-        functions = self.script.functions(self.script.last(call.func)) if depth else []
+        functions = self.script.functions_of(call) if depth else []
         return any(
             any(isinstance(n, ast.While) and writers.asks_for_files(n.test) for n in self.script.within(one))
             or any(self._counts(inner, depth - 1) for inner in self.script.calls_in(one))
@@ -238,9 +238,7 @@ class Stamps:
         parts = [path] if path is not None else []
         seen: set[ast.expr] = set(parts)
         for _ in range(_DEPTH):
-            below = [
-                value for part in parts for node in walk(part) for value in self._sources(node, names, found)
-            ]
+            below = [value for node in walk_all(parts) for value in self._sources(node, names, found)]
             parts = [value for value in dict.fromkeys(below) if value not in seen]
             seen |= set(parts)
         return [one for one in found if one not in self._common]
@@ -257,8 +255,8 @@ class Stamps:
             if names is not _NUMBERS or self._is_trained(node):
                 found.append(node)
             return []
-        functions = self.script.functions(self.script.last(node.func))
-        return [n.value for f in functions for n in walk(f) if isinstance(n, ast.Return) and n.value]
+        functions = self.script.functions_of(node)
+        return [n.value for n in walk_all(functions) if isinstance(n, ast.Return) and n.value]
 
     def _may_draw(self, call: ast.Call) -> bool:
         """Whether what is called like a draw is one: `SystemRandom().random()`, and no method of the project's."""

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.output.commands import _HARMLESS_COMMAND, command_o
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .unread import written_elsewhere
 
@@ -108,7 +108,7 @@ def _writes(script: Script, read: ast.expr, depth: int) -> bool:
     call = script.parent(use) if isinstance(use, ast.keyword) else use
     if not isinstance(call, ast.Call) or depth > 2:
         return False
-    functions = script.functions(script.last(call.func))
+    functions = script.functions_of(call)
     given = [
         _is_only_written(script, one, name, depth + 1)
         for one in functions
@@ -234,7 +234,7 @@ def _is_librarys(script: Script, made: ast.expr, depth: int = 2) -> bool:
     """Whether a call makes a library's object, itself or in a function of the project that returns it."""
     if not isinstance(made, ast.Call):
         return False
-    functions = script.functions(script.last(made.func)) if depth else []
+    functions = script.functions_of(made) if depth else []
     returns = [(f, n.value) for f in functions for n in script.within(f) if isinstance(n, ast.Return)]
     given = [v for f, of in returns if of is not None for v in script.values(f, written(of)) or [of]]
     is_made = bool(given) and all(_is_librarys(script, one, depth - 1) for one in given)
@@ -244,7 +244,7 @@ def _is_librarys(script: Script, made: ast.expr, depth: int = 2) -> bool:
 def _is_path(script: Script, node: ast.expr) -> bool:
     """Whether an expression, or what a variable is bound to, is a text or a path: `f"{folder}/loss.dat"`."""
     made = script.values(script.frame(node), node.id) if isinstance(node, ast.Name) else [node]
-    texts = [n for one in made for n in walk(one) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [n for n in walk_all(made) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return bool(texts) and all(
         isinstance(one, ast.Constant | ast.JoinedStr | ast.BinOp)
         or (isinstance(one, ast.Call) and last_name(one.func) in ("join", "format", "Path", "str"))

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, calls_plain
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .first import needs_accelerator
 from .known import asks_alike, done_instead
@@ -375,7 +375,7 @@ class Accelerators:
     def _loops_over_steps(self, backward: ast.Call) -> bool:
         """Whether a loop of its own function repeats a backward and the step behind it."""
         loops = self.script.loops_around(backward)
-        return any(is_method(node, *STEPS) for loop in loops for node in walk(loop))
+        return any(is_method(node, *STEPS) for node in walk_all(loops))
 
     def _is_called_in_loops(self, function: Function) -> bool:
         return any(self.script.loops_around(call) for call in self.script.callers(function))
@@ -412,7 +412,7 @@ class Accelerators:
                     ]
                 )
                 for cls in self.script.classes(name):
-                    functions += [m for m in self.script.methods(cls) if m.name == "__init__"]
+                    functions += self.script.methods(cls, "__init__")
                 for function in functions:
                     if function not in found and function is not without:
                         found.add(function)

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accelerator import Choice, chooses_visible
 from .elsewhere import behind
@@ -48,7 +48,7 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
         return all(_is_device(script, frame, one, depth) for one in (value.body, value.orelse))
     sources: list[tuple[Frame, ast.expr | None]] = []
     if isinstance(value, ast.Call):
-        functions = script.functions(script.last(value.func))
+        functions = script.functions_of(value)
         sources = [(f, n.value) for f in functions for n in script.within(f) if isinstance(n, ast.Return)]
     elif isinstance(value, ast.Name) and len(script.values(frame, value.id)) == len(
         script.stores(frame, value.id)
@@ -115,9 +115,7 @@ def holds_options(script: Script, home: Frame, name: str) -> bool:
 
 
 def _parses(script: Script, call: ast.Call) -> bool:
-    inner = [
-        one for function in script.functions(script.last(call.func)) for one in script.calls_in(function)
-    ]
+    inner = [one for function in script.functions_of(call) for one in script.calls_in(function)]
     return any(last_name(one.func) in ("parse_args", "parse_known_args") for one in (call, *inner))
 
 
@@ -137,7 +135,7 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
         return False
     if isinstance(value, ast.Name):
         return _is_bound_by_machine(script, frame, value.id, depth + 1)
-    functions = script.functions(script.last(value.func)) if isinstance(value, ast.Call) else []
+    functions = script.functions_of(value)
     return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
 
 
@@ -216,7 +214,7 @@ def _is_setting(script: Script, home: Frame, name: str) -> bool:
     root, _, part = name.partition(".")
     made = script.values(home, root)
     call = made[0] if len(made) == len(script.stores(home, root)) == 1 else None
-    makers = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    makers = script.functions_of(call)
     for maker in makers if len(makers) == 1 else ():
         given = {written(n.value) for n in script.within(maker) if isinstance(n, ast.Return) and n.value}
         values = [value for text in given for value in script.values(maker, f"{text}.{part}")]
@@ -249,7 +247,7 @@ def _may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:
 
 
 def _sides_in(script: Script, values: list[ast.expr]) -> set[str]:
-    parts = (part for value in values for part in walk(value) if isinstance(part, ast.expr))
+    parts = (part for part in walk_all(values) if isinstance(part, ast.expr))
     return {side_of(script, part) for part in parts} - {""}
 
 

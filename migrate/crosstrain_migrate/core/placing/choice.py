@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accelerator import Choice
 from .asked import asked_device, unknown_choice
@@ -256,9 +256,7 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     )
     is_below = is_else and _moves_to_gpu(script, frame, node.orelse)
     moved, other = (node.orelse, node.body) if is_below else (node.body, node.orelse)
-    if not _moves_to_gpu(script, frame, moved) or any(
-        is_method(n, "cuda", "to") for s in other for n in walk(s)
-    ):
+    if not _moves_to_gpu(script, frame, moved) or any(is_method(n, "cuda", "to") for n in walk_all(other)):
         return None
     same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
     if _is_decided_elsewhere(script, frame, node) or any(keeps_data(script, one) for one in same):
@@ -286,8 +284,7 @@ def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     gpus = {written(one.targets[0]) for one in named}  # `device = torch.device("cuda"); model.to(device)`
     return any(
         _is_move_to_gpu(script, frame, n) or (is_method(n, "to") and any(written(x) in gpus for x in n.args))
-        for statement in kept
-        for n in walk(statement)
+        for n in walk_all(kept)
     )
 
 

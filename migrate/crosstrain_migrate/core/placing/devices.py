@@ -220,7 +220,7 @@ class Devices:
         """Whether a cell of a notebook has its device from a function that only chooses one, `device = try_gpu()`: the kernel
         keeps that, and each process of the training has its own."""
         is_plain = not call.args and not call.keywords and isinstance(self.script.frame(call), ast.Module)
-        named = self.script.functions(self.script.last(call.func)) if is_plain and self._is_notebook else []
+        named = self.script.functions_of(call) if is_plain and self._is_notebook else []
         functions = [one for one in named if self.script.is_entry(one)] or named
         chosen: list[ast.expr] = []
         for node in self.script.within(functions[0]) if len(functions) == 1 else ():

@@ -32,9 +32,9 @@ def _shares(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> bo
     name = script.dotted(call.func)
     if RANDOM.match(name) or _SHARED.search(name) or any(_asks_download(one) for one in call.keywords):
         return True
-    functions = [*script.functions(script.last(call.func))]
+    functions = [*script.functions_of(call)]
     made = script.class_made(call)
-    functions += [one for one in script.methods(made) if one.name == "__init__"] if made is not None else []
+    functions += script.methods(made, "__init__") if made is not None else []
     for function in functions:
         if function not in asked and depth < _DEPTH:
             asked.add(function)

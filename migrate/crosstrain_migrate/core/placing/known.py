@@ -52,7 +52,7 @@ def _given(script: Script, call: ast.Call, holder: str) -> list[tuple[Function, 
         isinstance(n, ast.Name) and n.id == holder for n in (*call.args, *(k.value for k in call.keywords))
     ):
         return []
-    functions = script.functions(script.last(call.func))
+    functions = script.functions_of(call)
     return [
         (f, name)
         for f in functions
@@ -85,9 +85,9 @@ def is_given_back(script: Script, store: Place) -> bool:
     call = statement.value if isinstance(statement, ast.Assign) else None
     if not isinstance(store, ast.Name) or not isinstance(call, ast.Call):
         return False
-    for function in script.functions(script.last(call.func)):
+    for function in script.functions_of(call):
         names = {name for name, one in script.given_by(call, function).items() if written(one) == store.id}
-        returned = [n.value for n in script.within(function) if isinstance(n, ast.Return) and n.value]
+        returned = script.returned(function)
         parts = [one.elts if isinstance(one, ast.Tuple) else [one] for one in returned]
         if names and parts and all(names & set(map(written, one)) for one in parts):
             return True

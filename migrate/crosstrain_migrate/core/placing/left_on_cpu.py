@@ -15,7 +15,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method, pairs
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .host_reads import GROUP, OF_TENSORS, REASON, RULE
 
@@ -48,7 +48,7 @@ class _Left:
         target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
         self.whole = written(target) if isinstance(target, ast.Name) else ""
         self.names = {node.id for node in walk(target) if isinstance(node, ast.Name)} - {self.whole}
-        self.here = [node for statement in loop.body for node in walk(statement)]
+        self.here = walk_all(loop.body)
         self.moves = any(is_method(node, "to", "cuda") for node in self.here)
         self._unpack()
 
@@ -135,9 +135,7 @@ class _Left:
     def _is_read_from_cpu(self, name: str) -> bool:
         """Whether a list's one reader brings it to the CPU already: `torch.cat(labels).cpu().numpy()`."""
         reads = [call for call in self.script.calls_in(self.frame) if self.plan.is_replaced(call)]
-        return any(
-            written(node) == name for call in reads for node in walk(call) if isinstance(node, ast.Name)
-        )
+        return any(written(node) == name for node in walk_all(reads) if isinstance(node, ast.Name))
 
     def _with_methods(self, node: ast.AST) -> ast.AST | None:
         """The longest expression of methods and indices on it: `y.view(-1)[mask]`; None where one moves it."""

@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .options import Option, Options
 from .sides import asks_availability
@@ -79,7 +79,7 @@ class Ranks:
         for value in values:
             if isinstance(value, ast.Constant) and value.value == 0:
                 self._replace(value, self._variable(value, "LOCAL_WORLD_SIZE", "0"))
-        asked = {self._dotted(n) for one in branch.body for n in walk(one) if isinstance(n, ast.Call)}
+        asked = {self._dotted(n) for n in walk_all(branch.body) if isinstance(n, ast.Call)}
         needs_cuda = any(one.startswith("torch.cuda.") for one in asked - _WITHOUT_CUDA)
         if values == [count] and isinstance(target, ast.Attribute) and not needs_cuda:
             are_several = f"{self._variable(count, 'LOCAL_WORLD_SIZE', '1')} > 1"
@@ -104,9 +104,7 @@ class Ranks:
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False
         body = statement.body if isinstance(statement, ast.If) else []
-        if any(
-            isinstance(n, ast.Call) and last_name(n.func) == "DataParallel" for s in body for n in walk(s)
-        ):
+        if any(isinstance(n, ast.Call) and last_name(n.func) == "DataParallel" for n in walk_all(body)):
             return True
         stops = isinstance(statement, ast.Assert) or isinstance(body[-1], ast.Raise)
         return stops and any(is_method(n, "is_available") for n in walk(statement.test))
@@ -306,7 +304,7 @@ def tell_ranks(plan: Plan) -> None:
     """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
     for call in plan.script.calls:
         cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
-        for function in (one for one in plan.script.methods(cls) if one.name == "__init__") if cls else ():
+        for function in plan.script.methods(cls, "__init__") if cls else ():
             default = defaults_by_name(function.args).get("local_rank")
             is_first = isinstance(default, ast.Constant) and default.value == 0
             if is_first and plan.script.argument_for(call, function, "local_rank") is None:

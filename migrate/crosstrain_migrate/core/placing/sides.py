@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 _ABOUT_GPU = re.compile(r"cuda|gpu|(?<![a-z])(mps(?![a-z])|cpu(_only)?(?!\w))|accel", re.I)
 _GPU = re.compile(r"(cuda|mps|xpu)(:\d+)?")
@@ -164,7 +164,7 @@ def keeps_data(script: Script, choice: ast.IfExp) -> bool:
     flag = written(choice.test)
     moves = (one for one in script.table.each(ast.If) if written(one.test) == flag)
     is_device = side_of(script, choice.body) == "cpu" and side_of(script, choice.orelse) == "gpu"
-    return is_device and any(is_method(n, "cuda") for one in moves for s in one.body for n in walk(s))
+    return is_device and any(is_method(n, "cuda") for one in moves for n in walk_all(one.body))
 
 
 def _is_truth(node: ast.expr, value: bool) -> bool:

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accelerator import Choice, chooses_visible
 from .asked import holds_options
@@ -23,12 +23,15 @@ from .sides import is_about_gpu, side_of
 
 
 def with_number(
-    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool = False
 ) -> Choice | None:
     """The choice, with the number of the author's GPU where that is known when the accelerator is made.
 
-    at: the statement above which it is made in `home` where nothing is chosen.
+    at: the statement above which it is made in `home` where nothing is chosen. mapped: the script distributes itself, and
+    a number is that of one of its processes, unless it is an option's.
     """
+    if mapped and gpu_number(script, home)[1].rpartition(".")[2] not in Options(script).by_name:
+        return choice
     found = _with_number(script, roles, choice, home, at)
     listed = found.device.removesuffix("[0]") if found is not None else ""
     if found is None or listed == found.device:
@@ -109,7 +112,7 @@ def below_visible(script: Script, choice: Choice | None) -> Choice | None:
     if choice is None or choice.is_of_option or last < place_of(choice.before):
         return choice
     behind, above = _up_to(script, choice, last)
-    nodes = [node for s in above[:-1] for node in walk(s) if isinstance(node, ast.expr)]
+    nodes = [node for node in walk_all(above[:-1]) if isinstance(node, ast.expr)]
     names_gpu = any(
         side_of(script, node) == "gpu" or is_about_gpu(script, choice.frame, node) for node in nodes
     )

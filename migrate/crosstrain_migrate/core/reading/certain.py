@@ -93,7 +93,7 @@ class Certain:
             yield from self._origins(frame, one, depth)
 
     def _called(self, node: ast.AST) -> list[Function]:
-        return self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
+        return self.script.functions_of(node)
 
     def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
         """What a variable or an attribute is bound to, and what calls give for a parameter."""

@@ -84,8 +84,9 @@ class Code:
         parent = self.parent(frame) if isinstance(frame, FUNCTIONS) else None
         return parent if isinstance(parent, ast.ClassDef) else None
 
-    def methods(self, cls: ast.ClassDef) -> list[Function]:
-        return [node for node in cls.body if isinstance(node, FUNCTIONS)]
+    def methods(self, cls: ast.ClassDef, name: str = "") -> list[Function]:
+        """The methods of a class itself: those of a name, or all."""
+        return [node for node in cls.body if isinstance(node, FUNCTIONS) and name in ("", node.name)]
 
     def loops_around(self, node: ast.AST) -> list[Loop]:
         """The loops of the same frame around a node, innermost first."""
@@ -136,6 +137,10 @@ class Code:
     @cached_property
     def frames(self) -> list[Frame]:
         return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
+
+    def returned(self, function: Frame) -> list[ast.expr]:
+        """What a function returns, by each `return` that says something."""
+        return [n.value for n in self.within(function) if isinstance(n, ast.Return) and n.value is not None]
 
     def calls_in(self, frame: Frame) -> list[ast.Call]:
         return self._calls_in[frame]

@@ -207,7 +207,7 @@ class TrainingData:
     def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
         """Finds the data where a step function is given to a function that calls it: `over(loader, step)`."""
         hit = False
-        for function in self.script.functions(self.script.last(call.func)):
+        for function in self.script.functions_of(call):
             for name in self.script.parameters(function):
                 given = self.script.argument_for(call, function, name)
                 if given is None or written(given) != step.name:

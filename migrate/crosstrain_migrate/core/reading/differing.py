@@ -193,7 +193,7 @@ class Differing:
         is_drawn = RANDOM.match(self.script.dotted(call.func))
         if is_drawn and any(loop in self._drawing for loop in self.script.loops_around(call)):
             return OWN
-        functions = self.script.functions(self.script.last(call.func))
+        functions = self.script.functions_of(call)
         results = [max(self._results.get(one, [ALIKE])) for one in functions]
         is_known = functions and self._is_function(call.func) and not any(map(self._yields, functions))
         if is_known and max(results) == ALIKE:
@@ -286,7 +286,7 @@ class Differing:
         """Of each value that a function of the project returns, where a call of it is assigned."""
         if not isinstance(value, ast.Call) or self.calls_trained(value):
             return []
-        functions = self.script.functions(self.script.last(value.func))
+        functions = self.script.functions_of(value)
         results = [self._results.get(function, []) for function in functions]
         if len(results) != 1 or len(results[0]) < 2:
             return []
@@ -317,7 +317,7 @@ class Differing:
         return [(name, level) for name, level in found if level]
 
     def _members_returned(self, call: ast.Call) -> list[tuple[str, int]]:
-        functions = self.script.functions(self.script.last(call.func))
+        functions = self.script.functions_of(call)
         returns = [
             (f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)
         ]

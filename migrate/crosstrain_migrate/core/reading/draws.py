@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, written
-from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk_all
 
 from .forms import Frame, is_function_frame, is_method, names_in
 from .roles import Roles
@@ -67,7 +67,7 @@ def _draws(script: Script, call: ast.Call, asked: set[Frame], depth: int) -> Ite
         return
     if _is_draw(script, call):
         yield call
-    for function in script.functions(script.last(call.func)):
+    for function in script.functions_of(call):
         if function not in asked and depth < _DEPTH and not _is_networks_sample(script, function):
             asked.add(function)
             for inner in script.calls_in(function):
@@ -84,7 +84,7 @@ def moved_on(script: Script, function: Frame) -> dict[ast.Subscript, set[str]]:
         return {}
     found = {item: read & moved for item, read in _items(script, function)}
     for call in script.calls_in(function) if moved else ():
-        for called in script.functions(script.last(call.func)):
+        for called in script.functions_of(call):
             given = {name: texts_in(one) & moved for name, one in script.given_by(call, called).items()}
             for item, read in _items(script, called) if any(given.values()) else ():
                 found[item] = {text for name in read & given.keys() for text in given[name]}
@@ -156,6 +156,4 @@ def _is_shaped(name: str, call: ast.Call) -> bool:
         return True
     sizes: list[ast.expr] = [keyword.value for keyword in call.keywords if keyword.arg == "size"]
     sizes += [one for one in call.args if not _CHOOSES.search(name) or isinstance(one, ast.Tuple)]
-    return any(
-        isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for one in sizes for n in walk(one)
-    )
+    return any(isinstance(n, ast.Attribute) and n.attr in ("shape", "size") for n in walk_all(sizes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .forms import names_in, root_of
 from .script import Script, is_statement_call
@@ -32,7 +32,7 @@ def _made_of(script: Script, loop: ast.For | ast.AsyncFor) -> set[str]:
     before = -1
     while before < len(found):
         before = len(found)
-        for node in (n for statement in loop.body for n in walk(statement)):
+        for node in walk_all(loop.body):
             if isinstance(node, ast.Assign) and found & names_in(node.value):
                 found |= _bound(node)
             elif isinstance(node, ast.Call) and is_statement_call(script, node) and found & names_in(node):

@@ -30,7 +30,7 @@ class Generators:
     def behind(self, node: ast.expr) -> list[ast.expr]:
         """The loaders that a generator reads, called or held by `node`; `node` itself where nobody can say."""
         call = self._made_by(node)
-        functions = self.script.functions(self.script.last(call.func)) if call is not None else []
+        functions = self.script.functions_of(call) if call is not None else []
         if call is None or len(functions) != 1:
             return [node]
         read = self._read_by(functions[0])

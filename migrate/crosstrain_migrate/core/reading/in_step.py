@@ -7,7 +7,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .forms import Frame, Loop, is_function_frame, is_method
 from .script import Script
@@ -50,7 +50,7 @@ class InStep:
         work: list[ast.AST] = [statement for loop in self.loops for statement in loop.body]
         while work:
             calls = [node for node in walk(work.pop()) if isinstance(node, ast.Call)]
-            functions = {one for call in calls for one in self.script.functions(self.script.last(call.func))}
+            functions = {one for call in calls for one in self.script.functions_of(call)}
             new = functions - found
             found |= new
             work += new
@@ -73,7 +73,7 @@ class InStep:
                     loop.target.elts[1:] if counted and isinstance(loop.target, ast.Tuple) else [loop.target]
                 )
                 found[self.script.frame(loop)] |= {
-                    written(n) for t in targets for n in walk(t) if isinstance(n, ast.Name)
+                    written(n) for n in walk_all(targets) if isinstance(n, ast.Name)
                 }
         frames = {self.script.frame(loop) for loop in self.loops} | self._called
         for _ in range(3):  # as deep as values are followed through calls
@@ -86,14 +86,14 @@ class InStep:
         for node in self.script.within(frame):
             if isinstance(node, ast.Assign | ast.AugAssign) and self._is_tensor(node.value, found[frame]):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [n for t in targets for n in walk(t) if isinstance(n, ast.Name | ast.Attribute)]
+                names = [n for n in walk_all(targets) if isinstance(n, ast.Name | ast.Attribute)]
                 found[frame] |= {written(n) for n in names if isinstance(n.ctx, ast.Store)}
             elif is_method(node, "append", "extend") and any(
                 self._is_tensor(a, found[frame]) for a in node.args
             ):
                 found[frame].add(written(node.func.value))
             elif isinstance(node, ast.Call):
-                for function in self.script.functions(self.script.last(node.func)):
+                for function in self.script.functions_of(node):
                     given = self.script.given_by(node, function)
                     found[function] |= {n for n, one in given.items() if self._is_tensor(one, found[frame])}
 

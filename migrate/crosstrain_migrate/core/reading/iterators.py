@@ -131,7 +131,7 @@ class Iterators:
             function
             for call in calls
             if depth
-            for function in self.script.functions(self.script.last(call.func))
+            for function in self.script.functions_of(call)
             if not isinstance(self.script.parent(call), ast.Expr) or self._fills(function)
             if not (_is_next(call) and is_method(call, "next") and self._bound(frame, call.func.value, 0))
         ]
@@ -326,7 +326,7 @@ class Iterators:
     def _given_to(self, value: ast.Call, cls: ast.ClassDef, inside: list[ast.expr]) -> list[ast.expr]:
         """What an object is given of which its class goes over: other objects of the class are none to train on."""
         found: list[ast.expr] = []
-        for init in (one for one in self.script.methods(cls) if one.name == "__init__"):
+        for init in self.script.methods(cls, "__init__"):
             names = {written(v) for one in inside for v in (one, *self.script.values(init, written(one)))}
             found += [given for name, given in self.script.given_by(value, init).items() if name in names]
         return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import last_name, written
 
+from .code import Code
 from .forms import is_method
 
 Key = tuple[ast.AST, str]  # the scope that binds a variable, or the class of an attribute of `self`; its name
@@ -32,6 +33,15 @@ def entries_of(value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     if not isinstance(value, ast.Dict) or not all(isinstance(key, ast.Constant) for key in value.keys):
         return []
     return [(key, one) for key, one in zip(value.keys, value.values, strict=True) if key is not None]
+
+
+def tabled(script: Code, node: ast.expr) -> list[ast.expr]:
+    """What an expression is, or may be where it is looked up in a table: `LOSSES[args.loss]`."""
+    if not isinstance(node, ast.Subscript):
+        return [node]
+    text, frames = written(node.value), {script.frame(node), script.module(node)}
+    tables = (value for frame in frames for value in script.values(frame, text))
+    return [one for table in tables for _, one in entries_of(table)]
 
 
 def parts(target: ast.expr) -> Iterator[ast.expr]:

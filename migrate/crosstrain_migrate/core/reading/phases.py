@@ -62,7 +62,7 @@ class Phases:
 
     def _steps_of_called(self, call: ast.Call, loop: ast.For) -> Iterator[Step]:
         """The same in the functions that a call of the loop runs, in the words of the loop's frame."""
-        for function in self.script.functions(self.script.last(call.func)):
+        for function in self.script.functions_of(call):
             if function not in self._training or self.script.frame(loop) is function:
                 continue
             for inner in self.script.calls_in(function):

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .alike import counters_of
 from .forms import Frame, is_method, names_in, root_of
@@ -31,7 +31,7 @@ class Ranges:
         if loop is None:
             return []
         frame = self.script.frame(loop)
-        body = [node for statement in loop.body for node in walk(statement)]
+        body = walk_all(loop.body)
         found = self._cut_by(body, self._computed(body, _bound_by(loop.target)), 1)
         if isinstance(loop.target, ast.Name) and last_name(call.func) == "range":
             found += self._picked(frame, body, loop.target.id, call)
@@ -45,7 +45,7 @@ class Ranges:
         if loop is None or self._steps(walk(loop), 2):
             return False
         around = [one.iter for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
-        numbers = [n for one in around for n in walk(one) if isinstance(n, ast.Call) and is_range(n)]
+        numbers = [n for n in walk_all(around) if isinstance(n, ast.Call) and is_range(n)]
         return any(map(self.cut, numbers))
 
     def _steps(self, nodes: Iterable[ast.AST], depth: int) -> bool:
@@ -55,7 +55,7 @@ class Ranges:
             self._steps(self.script.within(function), depth - 1)
             for call in calls
             if depth
-            for function in self.script.functions(self.script.last(call.func))
+            for function in self.script.functions_of(call)
         )
 
     def _loop_over(self, call: ast.Call) -> ast.For | None:
@@ -85,7 +85,7 @@ class Ranges:
 
     def _only_counts(self, node: ast.expr) -> bool:
         """Whether a call is of a function that only computes: `start, end = bounds(batch, len(rows), size)`."""
-        called = self.script.functions(self.script.last(node.func)) if isinstance(node, ast.Call) else []
+        called = self.script.functions_of(node)
         given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
         inside = [one for function in called for one in self.script.within(function)]
         return (
@@ -111,7 +111,7 @@ class Ranges:
     def _cut_inside(self, call: ast.Call, numbers: set[str], depth: int) -> list[ast.expr]:
         """What a function cuts by a number that it is given, in the words of its caller where it is given that too."""
         found: list[ast.expr] = []
-        for function in self.script.functions(self.script.last(call.func)):
+        for function in self.script.functions_of(call):
             given = self.script.given_by(call, function)
             own = {n for n, a in given.items() if names_in(a) & numbers and _is_arithmetic(a)}
             if own:
@@ -145,7 +145,7 @@ class Ranges:
         """Whether a range's end is the number of `rows`: their length, their shape, or the number that was made of them."""
         text = written(rows)
         ends = [*call.args, *(v for one in call.args for v in self.script.values(frame, written(one)))]
-        for node in (n for end in ends for n in walk(end)):
+        for node in walk_all(ends):
             if isinstance(node, ast.Call) and last_name(node.func) == "len" and node.args:
                 if written(node.args[0]) == text:
                     return True

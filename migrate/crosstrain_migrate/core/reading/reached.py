@@ -10,11 +10,12 @@ from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
-from crosstrain_migrate.syntax.walks import children, walk
+from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
 from .acting import may_act
 from .code import Code
 from .forms import FUNCTIONS
+from .keys import tabled
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 # Bases whose own code calls no other method of a derived class.
@@ -199,7 +200,7 @@ class Reached:
         `cli()` offers what is a command of `cli`, of click or typer, `ex.run()` what `@ex.main` has given to `ex`."""
         definitions = (*FUNCTIONS, ast.ClassDef, ast.Import, ast.ImportFrom)
         acts = [s for s in self.script.entry.body if not isinstance(s, definitions)]
-        calls = [node for statement in acts for node in walk(statement) if isinstance(node, ast.Call)]
+        calls = [node for node in walk_all(acts) if isinstance(node, ast.Call)]
         offers = any(last_name(call.func) == "Fire" and not call.args for call in calls)
         called = {written(call.func) for call in calls}
         functions = [s for s in self.script.entry.body if isinstance(s, FUNCTIONS)]
@@ -307,9 +308,10 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
     """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
     module = script.module(asked)
-    if not isinstance(module, Region) or not script.is_imported(asked.value):
+    if not isinstance(module, Region):
         return []
-    named = (script.links.find(module, 0, one) for one in script.may_name(asked.value))
+    imported = filter(script.is_imported, tabled(script, asked.value))
+    named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
     sources = (one for one in map(script.links.region, named) if one is not None)
     return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
 

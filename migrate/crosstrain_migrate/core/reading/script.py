@@ -57,8 +57,8 @@ class Script(Code):
         """The class of what a call makes, itself or in a function of the project that returns it."""
         if (made := self.class_made(call)) or not isinstance(call, ast.Call):
             return made
-        for function in self.functions(self.last(call.func)):
-            given = [n.value for n in self.within(function) if isinstance(n, ast.Return) and n.value]
+        for function in self.functions_of(call):
+            given = self.returned(function)
             for value in (*given, *(one for n in given for one in self.values(function, written(n)))):
                 if made := self.class_made(value):
                     return made
@@ -94,6 +94,10 @@ class Script(Code):
             n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
         ]
         return sorted(found, key=place_of)
+
+    def functions_of(self, call: ast.AST | None) -> list[Function]:
+        """The functions of the project of the name that a call calls; none for what is no call."""
+        return self.functions(self.last(call.func)) if isinstance(call, ast.Call) else []
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""
@@ -181,7 +185,7 @@ class Script(Code):
         for node in self.table.each(ast.ImportFrom):
             if self.module(node) is module and any((a.asname or a.name) == name for a in node.names):
                 source = self.links.region(self.links.find(module, node.level, node.module or ""))
-                defines = (one for one in self.functions(self.last(call.func)) if self.module(one) is source)
+                defines = (one for one in self.functions_of(call) if self.module(one) is source)
                 return source is not self.module(function) and any(defines)
         return False
 
@@ -205,9 +209,9 @@ class Script(Code):
         """The functions of the project that a call may run: the constructor of a class, else the file's own of that name, else
         those of that name."""
         if (cls := self.class_made(call)) is not None:
-            return [one for one in self.methods(cls) if one.name == "__init__"]
+            return self.methods(cls, "__init__")
         own = (one for one in self.functions(written(call.func)) if self.parent(one) is self.module(call))
-        return [*own] or self.functions(self.last(call.func))
+        return [*own] or self.functions_of(call)
 
     # -- what is reached ------------------------------------------------------------------------------------------
 

@@ -104,13 +104,13 @@ def _comes_back(script: Script, store: ast.expr) -> bool:
     """Whether a variable is bound to what it held: `model, loss = step(model, x)`, of a function that returns its `model`."""
     bound, text = script.statement(store), written(store)
     call = bound.value if isinstance(bound, ast.Assign) else None
-    functions = script.functions(script.last(call.func)) if isinstance(call, ast.Call) else []
+    functions = script.functions_of(call)
     if not isinstance(bound, ast.Assign) or not isinstance(call, ast.Call) or not functions:
         return False
     for function in functions:
         given = {name: script.argument_for(call, function, name) for name in script.parameters(function)}
         own = [n for n, one in given.items() if one is not None and written(one) == text]
-        returned = [n.value for n in script.within(function) if isinstance(n, ast.Return) and n.value]
+        returned = script.returned(function)
         if not own or not returned or script.stores(function, own[0]):
             return False
         if any(_at_place_of(store, bound.targets[0], one) != own[0] for one in returned):

@@ -11,6 +11,7 @@ import ast
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.keys import tabled
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
@@ -293,9 +294,10 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
         return SUM
     classes = [cls for value in made if (cls := script.class_made(value)) is not None]
     forwards = [m for cls in classes for m in script.methods(cls) if m.name == "forward"]
+    functions = [f for one in tabled(script, call.func) for f in script.functions(script.last(one))]
     returns = [
         (function, node.value)
-        for function in forwards or script.functions(script.last(call.func))
+        for function in forwards or functions
         for node in script.within(function)
         if isinstance(node, ast.Return) and node.value is not None
     ]

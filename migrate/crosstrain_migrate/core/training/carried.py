@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 RULE = "CT201"
 REMEDY = "give each process a contiguous part, or train on one process"
@@ -35,7 +35,7 @@ def _carried(script: Script, data: Data) -> tuple[str, ast.Call | None]:
     """The variable that a model is given and gives back, in a loop that does not begin it anew for each batch."""
     if not isinstance(data.loop, ast.For):
         return "", None
-    nodes = [node for statement in data.loop.body for node in walk(statement)]
+    nodes = walk_all(data.loop.body)
     assigned = [n for n in nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
     for one in sorted(assigned, key=place_of):
         call = one.value
@@ -79,5 +79,5 @@ def _begins_anew(script: Script, nodes: list[ast.AST], name: str, call: ast.Call
 
 def _bound(node: ast.Assign) -> set[str]:
     """The variables that an assignment binds: not those of which it sets a part."""
-    names = [one for target in node.targets for one in walk(target) if isinstance(one, ast.Name)]
+    names = [one for one in walk_all(node.targets) if isinstance(one, ast.Name)]
     return {one.id for one in names if isinstance(one.ctx, ast.Store)}

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .counted_rows import is_length
 from .taken import knows
@@ -40,7 +40,7 @@ def plan_counted_batches(
         if not isinstance(loop, ast.For) or not (is_dealt or is_named):
             continue
         counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
-        nodes = [one for statement in loop.body for one in walk(statement)] if counters else []
+        nodes = walk_all(loop.body) if counters else []
         for one in nodes:
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
                 _plan_end(plan, accelerators, one.test, counters)

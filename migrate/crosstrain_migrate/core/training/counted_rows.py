@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 RULE = "CT201"
 REASON = "a step takes a batch on every process"
@@ -60,7 +60,7 @@ def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
     beside = (
         one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
     )
-    return any(is_length(script, frame, part) for one in beside for part in walk(one))
+    return any(is_length(script, frame, part) for part in walk_all(beside))
 
 
 def _takes_mean(script: Script, frame: Frame, text: str) -> bool:

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.forms import Loop
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import texts_in, walk
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 RULE = "CT201"
 REASON = "each process takes all the steps, and has its share of the batches"
@@ -63,7 +63,7 @@ def _steps_that_end(script: Script, loop: Loop | None) -> set[str]:
     ]
     counted = [one for one in tests if loop and written(one.left) in counters_of(loop, script)]
     ends = [one.comparators[0] for one in counted]
-    lengths = [n for one in ends for n in walk(one) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+    lengths = [n for n in walk_all(ends) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
     return {text for one in ends for text in texts_in(one)} - {text for n in lengths for text in texts_in(n)}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Container
 from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
-from crosstrain_migrate.syntax.walks import stores_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 
 def ends_by_steps(script: Script, loop: Loop) -> bool:
@@ -40,7 +40,7 @@ def lengths_in_turns(script: Script, frame: Frame, loop: Loop) -> set[str]:
     if not isinstance(head, ast.Call):
         return set()
     turns = [head, *(value for name in names_in(head) for value in script.values(frame, name))]
-    divisions = [n for one in turns for n in walk(one) if isinstance(n, ast.BinOp)]
+    divisions = [n for n in walk_all(turns) if isinstance(n, ast.BinOp)]
     by = [n.right for n in divisions if isinstance(n.op, ast.Div | ast.FloorDiv)]
     names = [one.id for one in by if isinstance(one, ast.Name)]
     by += [value for name in names for value in script.values(frame, name)]
@@ -69,7 +69,7 @@ def limits_of_steps(script: Script, loop: Loop) -> set[str]:
     counters = _counters(outer, loop)
     tests = [n.test for n in walk(outer) if isinstance(n, ast.If) and any(_is_exit(one) for one in n.body)]
     found: set[str] = set()
-    for compared in (n for test in tests for n in walk(test) if isinstance(n, ast.Compare)):
+    for compared in (n for n in walk_all(tests) if isinstance(n, ast.Compare)):
         sides = {
             written(n)
             for n in (compared.left, *compared.comparators)
@@ -99,7 +99,7 @@ def _compares(test: ast.expr, counters: set[str]) -> bool:
 
 def _leaves(script: Script, test: ast.If, outer: ast.While, flags: set[str]) -> bool:
     """Whether what a test guards ends a loop: by leaving it, or by the flag that the loop asks for."""
-    for node in (n for statement in test.body for n in walk(statement)):
+    for node in walk_all(test.body):
         if _is_exit(node) and (
             not isinstance(node, ast.Break) or next(iter(script.loops_around(node))) is outer
         ):

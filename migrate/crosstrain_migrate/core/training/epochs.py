@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.forms import names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 RULE = "CT201"
 REASON = "an epoch has as many steps as a process has rows"
@@ -38,7 +38,7 @@ def plan_counted_epochs(plan: Plan, roles: Roles, accelerators: Accelerators) ->
 def _lengths_in(script: Script, data: Data) -> set[str]:
     """`len(rows)` of `np.random.permutation(len(rows))`, or of the variable that holds it."""
     made = [data.node, *(v for name in names_in(data.node) for v in script.values(data.frame, name))]
-    calls = [n for one in made for n in walk(one) if isinstance(n, ast.Call)]
+    calls = [n for n in walk_all(made) if isinstance(n, ast.Call)]
     return {ast.unparse(one) for one in calls if last_name(one.func) == "len"}
 
 

@@ -17,7 +17,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 REASON = "each process takes the batch of one GPU"
 RATE = "each process takes this batch, which is one for all GPUs: the learning rate is computed from it"
@@ -76,7 +76,7 @@ class _Gpus:
         joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
         given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
         self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
-        ranges = (n for one in given for n in walk(one) if isinstance(n, ast.Call) and len(n.args) == 1)
+        ranges = (n for n in walk_all(given) if isinstance(n, ast.Call) and len(n.args) == 1)
         self._counts = {ast.unparse(n.args[0]) for n in ranges if last_name(n.func) == "range"}
 
     def are_counted_by(self, node: ast.expr, depth: int = 0) -> bool:

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.forms import pairs
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import texts_in, walk
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 RULE = "CT602"
 _REASON = "`{}` is made of one process's batches, and later steps train with it"
@@ -66,7 +66,7 @@ def _kept_from_outside(script: Script, cls: ast.ClassDef) -> set[str]:
 def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:
     """What is read on the way to a loss above the place where the same loop, or the same method of a step, binds it."""
     loops = script.loops_around(backward.call)
-    nodes = [n for s in (loops[0] if loops else backward.frame).body for n in walk(s)]
+    nodes = walk_all((loops[0] if loops else backward.frame).body)
     assigned = [n for n in nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     made = {name for one in assigned if isinstance(one, ast.Assign) for name in _bound(one)}
     ways = _on_the_way(assigned, backward.call)

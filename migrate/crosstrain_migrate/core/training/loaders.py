@@ -58,7 +58,7 @@ class LoaderPlaces:
     def _is_length(self, data: Data) -> bool:
         """Whether a class whose objects give the batches of a loader has the loader's length for its own."""
         cls = self.script.class_of(data.frame)
-        lengths = [m for m in self.script.methods(cls) if m.name == "__len__"] if cls is not None else []
+        lengths = self.script.methods(cls, "__len__") if cls is not None else []
         return any(self.script.reads(one, written(data.node)) for one in lengths)
 
     def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
@@ -107,7 +107,7 @@ class LoaderPlaces:
     def _is_measured(self, read: ast.expr) -> bool:
         """Whether a variable is given to functions of the project that ask it for nothing but its length."""
         call = self.script.parent(read)
-        functions = self.script.functions(self.script.last(call.func)) if isinstance(call, ast.Call) else []
+        functions = self.script.functions_of(call)
         found = [
             asked
             for one in functions
@@ -119,7 +119,7 @@ class LoaderPlaces:
 
     def _is_looked_at(self, text: str, parent: ast.AST | None) -> bool:
         """Whether a variable is read by no function of the project, which might train with it too: `next(iter(loader))`."""
-        is_given = isinstance(parent, ast.Call) and self.script.functions(self.script.last(parent.func))
+        is_given = isinstance(parent, ast.Call) and self.script.functions_of(parent)
         return text.isidentifier() and not is_given
 
     @cached_property

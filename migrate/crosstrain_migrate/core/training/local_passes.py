@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 RULE = "CT202"
 GROUP = "attacks"
@@ -48,9 +48,7 @@ def plan_local_passes(plan: Plan, roles: Roles, dealt: Sequence[ast.For]) -> Non
 
 def _is_left_early(script: Script, call: ast.Call) -> bool:
     """Whether a loop around a pass ends where its function finds that it has enough."""
-    return any(
-        isinstance(n, ast.Break | ast.Return) for loop in script.loops_around(call) for n in walk(loop)
-    )
+    return any(isinstance(n, ast.Break | ast.Return) for n in walk_all(script.loops_around(call)))
 
 
 def _is_of_dealt(script: Script, frame: Function, dealt: Sequence[ast.For], depth: int) -> bool:

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.reading.forms import names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .backward import loss_of
 
@@ -49,7 +49,7 @@ def numbered(script: Script, roles: Roles, data: Data) -> Numbered | None:
         return None
     if _is_shuffled(script, data.node):
         return None
-    inside = [n for one in loop.body for n in walk(one)]
+    inside = walk_all(loop.body)
     stored = {written(n.value) for n in inside if isinstance(n, ast.Subscript) and not _is_read(n)}
     stored |= {n.id for n in inside if isinstance(n, ast.Name) and not _is_read(n)}
     items = [n for n in inside if isinstance(n, ast.Subscript) and index.id in names_in(n.slice)]
@@ -133,13 +133,13 @@ def _flows_into_loss(script: Script, roles: Roles, loop: ast.For) -> set[int]:
     assigned = [n for n in walk(loop) if isinstance(n, ast.Assign | ast.AugAssign)]
     known: set[str] = set()
     for _ in range(len(assigned) + 1):
-        known |= {written(n) for part in parts for n in walk(part) if isinstance(n, ast.Name | ast.Attribute)}
+        known |= {written(n) for n in walk_all(parts) if isinstance(n, ast.Name | ast.Attribute)}
         new = [n for n in assigned if known & _targets(n)]
         assigned = [n for n in assigned if n not in new]
         parts += [n.value for n in new]
         if not new:
             break
-    return {id(n) for part in parts for n in walk(part)}
+    return {id(n) for n in walk_all(parts)}
 
 
 def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:

@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import STEPS
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 _NAMES = ("turn", "own_turn", "number_of_turn")
 
@@ -28,7 +28,7 @@ def periods(script: Script, data: Data) -> list[ast.If]:
     if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
         return []
     number = loop.target.id
-    tests = [n for one in loop.body for n in walk(one) if isinstance(n, ast.If)]
+    tests = [n for n in walk_all(loop.body) if isinstance(n, ast.If)]
     asked = [one for one in tests if number in names_in(one.test)]
     return [one for one in asked if _acts(script, one) or (_saves(one) and _may_count(data, [one]))]
 
@@ -44,13 +44,13 @@ def turns_read(script: Script, data: Data) -> list[ast.Name]:
     if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
         suite = script.suite_of(loop)
         behind = takewhile(lambda one: number not in _bound(one), suite[suite.index(loop) + 1 :])
-        nodes = [n for one in (*loop.body, *behind) for n in walk(one)]
+        nodes = walk_all((*loop.body, *behind))
     for node in nodes:
         match node:
             case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
                 if names_in(by) == {number} and _is_plain(by):
                     places.append(by)
-    return [n for one in places for n in walk(one) if isinstance(n, ast.Name) and n.id == number]
+    return [n for n in walk_all(places) if isinstance(n, ast.Name) and n.id == number]
 
 
 def _bound(statement: ast.stmt) -> set[str]:
@@ -76,7 +76,7 @@ def _saves(test: ast.If) -> bool:
 
 
 def _calls(test: ast.If) -> list[ast.Call]:
-    return [n for one in (*test.body, *test.orelse) for n in walk(one) if isinstance(n, ast.Call)]
+    return [n for n in walk_all((*test.body, *test.orelse)) if isinstance(n, ast.Call)]
 
 
 def _may_count(data: Data, tests: list[ast.If]) -> bool:

@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk_all
 
 from .anchors import Anchors
 from .conditional import made_under_condition
@@ -121,7 +121,7 @@ class Preparing:
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
         tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]
-        counts = {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
+        counts = {n.id for n in walk_all(tests) if isinstance(n, ast.Name)}
         found: list[ast.expr] = []
         for call in self.script.calls_in(data.frame):
             if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) not in texts:
@@ -129,7 +129,7 @@ class Preparing:
             above = self.script.statement(call)
             bound = above.targets if isinstance(above, ast.Assign) else []
             if (
-                counts & {n.id for target in bound for n in walk(target) if isinstance(n, ast.Name)}
+                counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
                 or any(self.script.table.is_inside(call, test) for test in tests)
                 or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
@@ -147,9 +147,7 @@ class Preparing:
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
-                inits = (
-                    [m for m in self.script.methods(cls) if m.name == "__init__"] if cls is not None else []
-                )
+                inits = self.script.methods(cls, "__init__") if cls is not None else []
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]
@@ -173,9 +171,7 @@ class Preparing:
         frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
         calls = [c for f in frames for c in self.script.calls_in(f)]
         called = {written(c.func) for c in calls}
-        for function, call in (
-            (f, c) for c in calls for f in self.script.functions(self.script.last(c.func))
-        ):
+        for function, call in ((f, c) for c in calls for f in self.script.functions_of(c)):
             is_step = self.script.frame(call) in self.roles.frames
             if is_step or any(self.script.table.is_inside(one, function) for one in self.roles.frames):
                 called |= set(map(written, self.script.given_by(call, function).values()))
@@ -184,9 +180,9 @@ class Preparing:
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
                 continue
             text = written(node.value)
-            call = self.script.parent(node)
+            mode = self.script.parent(node) or node
             trains = (
-                is_method(call, "train") and text in called and all(k.arg == "mode" for k in call.keywords)
+                is_method(mode, "train") and text in called and all(k.arg == "mode" for k in mode.keywords)
             )
             of_self = text.startswith("self.") and text.count(".") == 1
             if (node.attr == "module" or trains) and text != "self" and (text.isidentifier() or of_self):
@@ -248,14 +244,13 @@ class Preparing:
             for other in models
             for value in self.script.values(frame, other)
             if isinstance(value, ast.Call) and other not in map(written, value.args)
-            for argument in value.args
-            for n in walk(argument)
+            for n in walk_all(value.args)
         )
 
     def _is_wrapped(self, optimizer: Held, text: str) -> bool:
         """Whether a model is prepared where DataParallel is applied to it, whatever the script's flags say."""
         values = self.script.values(optimizer.frame, text)
-        calls = [n for value in values for n in walk(value) if isinstance(n, ast.Call)]
+        calls = [n for n in walk_all(values) if isinstance(n, ast.Call)]
         around = set(self.script.around(optimizer.use))
         return any(
             self.script.last(call.func) == "DataParallel"

@@ -142,7 +142,7 @@ def _gives_next_rows(script: Script, call: ast.Call, method: Function, loop: Loo
 def gives_from_queue(script: Script, method: Function) -> bool:
     """Whether a method returns what it gets from a queue that its class makes."""
     got = [n for n in script.calls_in(method) if is_method(n, "get") and _is_queue(script, method, n)]
-    given = [n.value for n in script.within(method) if isinstance(n, ast.Return) and n.value is not None]
+    given = script.returned(method)
     bound = {
         t.id
         for n in got
@@ -172,6 +172,6 @@ def _trains(script: Script, roles: Roles, call: ast.Call, step: ast.Call) -> boo
     frames = {one.frame for one in roles.backwards if is_function_frame(one.frame)}
     assign = script.parent(call)
     taken = names_in(assign.targets[0]) if isinstance(assign, ast.Assign) else set()
-    return not frames.isdisjoint(script.functions(script.last(step.func))) and any(
+    return not frames.isdisjoint(script.functions_of(step)) and any(
         taken & names_in(one) for one in (*step.args, *(k.value for k in step.keywords))
     )

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .ends import ends_by_steps, limits_of_steps, turns_by_steps
 from .holders import Held
@@ -77,7 +77,7 @@ def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) 
     for value in script.values(scheduler.frame, scheduler.text):
         nodes = [n for n in walk(value) if isinstance(n, ast.Lambda)]
         named = [f for n in walk(value) if isinstance(n, ast.Name) for f in script.functions(n.id)]
-        for node in (n for one in (*nodes, *named) for n in walk(one)):
+        for node in walk_all((*nodes, *named)):
             asked = node.args if isinstance(node, ast.Call) and last_name(node.func) == "len" else []
             if any(_is_variable_of(script, one, it) for one in asked for it in loaders):
                 return True
@@ -108,7 +108,7 @@ def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
 
 def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in given for n in walk(one))
+    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for n in walk_all(given))
     if not counts or (cls := script.class_behind(call)) is None or _is_torch(script, cls):
         return False
     frame = script.frame(call)
@@ -216,7 +216,7 @@ def _counts_batches(script: Script, loop: Loop) -> bool:
     head = loop.test if isinstance(loop, ast.While) else loop.iter
     frame = script.frame(loop)
     behind = [head, *(value for name in names_in(head) for value in script.values(frame, name))]
-    if any(isinstance(n, ast.Call) and last_name(n.func) == "len" for one in behind for n in walk(one)):
+    if any(isinstance(n, ast.Call) and last_name(n.func) == "len" for n in walk_all(behind)):
         return True
     handlers = [n for n in walk(loop) if isinstance(n, ast.ExceptHandler)]
     return any(
@@ -233,7 +233,7 @@ def plan_counted_rates(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
         loop = data.loop
         if not isinstance(loop, ast.For):
             continue
-        nodes = [node for statement in loop.body for node in walk(statement)]
+        nodes = walk_all(loop.body)
         batch = _computed_from(nodes, names_in(loop.target) - counters_of(loop, plan.script))
         rates = _decides_rate(nodes)
         _plan_rows_of_steps(plan, nodes)
@@ -257,7 +257,7 @@ def _plan_rows_of_steps(plan: Plan, nodes: list[ast.AST]) -> None:
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     given = (k.value for call in script.calls for k in call.keywords if k.arg == "batch_size")
     sizes = {ast.unparse(one) for one in given if isinstance(one, ast.Name | ast.Attribute)}
-    for function in (one for call in calls for one in script.functions(script.last(call.func))):
+    for function in (one for call in calls for one in script.functions_of(call)):
         for node in script.within(function):
             if not isinstance(node, ast.Assign) or not _sets_rate(node):
                 continue

@@ -11,7 +11,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 RULE = "CT201"
 REASON = "a pass has as many batches as the loader of one process"
@@ -44,7 +44,7 @@ def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> b
             number = _number(loop, 2)
             names = names_in(number) if number is not None else set()
             behind = {written(value) for name in names for value in script.values(home, name)}
-            calls = [n for one in loop.body for n in walk(one) if isinstance(n, ast.Call)]
+            calls = [n for n in walk_all(loop.body) if isinstance(n, ast.Call)]
             taken = set(map(_iterator_of, calls)) - {""}
             made = [ast.unparse(value) for name in taken for value in script.values(home, name)]
             is_end = bool(bound & (names | behind)) or _begins_anew(loop, bound, taken)
@@ -56,7 +56,7 @@ def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> b
 def _begins_anew(loop: ast.For, numbers: set[str], taken: set[str]) -> bool:
     """Whether a loop makes an iterator anew by a number: `if step % number == 0: batches = iter(loader)`."""
     tests = (n for n in walk(loop) if isinstance(n, ast.If) and numbers & names_in(n.test))
-    bound = (n for test in tests for s in test.body for n in walk(s) if isinstance(n, ast.Assign))
+    bound = (n for test in tests for n in walk_all(test.body) if isinstance(n, ast.Assign))
     return any(written(target) in taken for one in bound for target in one.targets)
 
 
@@ -84,9 +84,9 @@ def _number(loop: ast.For, most: int) -> ast.expr | None:
 
 def _taken_from(script: Script, loop: ast.For) -> str:
     """The loader whose iterator, made anew in front of the loop, gives it one batch a step; empty where there is none."""
-    calls = [n for statement in loop.body for n in walk(statement) if isinstance(n, ast.Call)]
+    calls = [n for n in walk_all(loop.body) if isinstance(n, ast.Call)]
     taken = [one for one in calls if last_name(one.func) == "next"]
-    guards = [n for statement in loop.body for n in walk(statement) if isinstance(n, ast.Try)]
+    guards = [n for n in walk_all(loop.body) if isinstance(n, ast.Try)]
     if len(taken) != 1 or len(taken[0].args) != 1 or not isinstance(taken[0].args[0], ast.Name) or guards:
         return ""
     frame, name = script.frame(loop), taken[0].args[0].id

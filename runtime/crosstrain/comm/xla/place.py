@@ -82,8 +82,7 @@ class SpreadPlacer(Placer):
         leaf = leaf.to(self._dtypes.get(leaf.dtype, leaf.dtype))
         if leaf.dim() and leaf.shape[0] and leaf.shape[0] == self._rows:
             return self._spread.rows(leaf)
-        if (
-            not leaf.dim()
-        ):  # a plain scalar would become a constant of the graph, so each value would need its own graph
+        # A plain scalar would become a constant of the graph, so each value would need its own graph.
+        if not leaf.dim():
             return leaf.reshape(1).to(self._device).reshape(())
         return leaf.to(self._device)

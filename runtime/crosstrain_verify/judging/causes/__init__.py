@@ -26,25 +26,28 @@ from crosstrain_verify.report.report import Cause
 
 __all__ = ["Evidence", "likely_cause"]
 
-RULES: tuple[Callable[[Evidence], Cause | None], ...] = (
-    known_error,
-    waits_for_others,
-    shared_file,
-    ranks_apart,
-    not_trained,
-    schedule,
-    whole_batches,
-    other_rows,
-    accumulation,
-    scaled_loss,
-    clipped_scaled,
-    other_start,
-    other_samples,
-    printed,
-    drawn_alike,
-    drawn_apart,
-    gradient_only,
-    local_count,
+# The differences that a rule explains; a run that failed or hangs has none.
+COMPUTED = ("loss", "gradient norm", "weights")
+ANY = None
+RULES: tuple[tuple[Callable[[Evidence], Cause | None], tuple[str, ...] | None], ...] = (
+    (known_error, ANY),
+    (waits_for_others, ANY),
+    (shared_file, ("files",)),
+    (ranks_apart, ("ranks",)),
+    (not_trained, ("gradient",)),
+    (schedule, ("learning rate",)),
+    (whole_batches, ANY),
+    (other_rows, (*COMPUTED, "batch", "order")),
+    (accumulation, ("order",)),
+    (scaled_loss, ("loss", "gradient norm")),
+    (clipped_scaled, ("gradient norm",)),
+    (other_start, (*COMPUTED, "weight norm")),
+    (other_samples, (*COMPUTED, "batch")),
+    (printed, ("printed line", "evaluation")),
+    (drawn_alike, ("noise",)),
+    (drawn_apart, COMPUTED),
+    (gradient_only, ("gradient norm",)),
+    (local_count, COMPUTED),
 )
 
 
@@ -52,8 +55,9 @@ def likely_cause(evidence: Evidence) -> Cause | None:
     """The cause that the first matching rule gives; None if nothing is wrong or no rule matches."""
     if evidence.run.verdict.ok and evidence.difference is None:
         return None
-    for rule in RULES:
-        cause = rule(evidence)
-        if cause is not None:
-            return cause
+    for rule, quantities in RULES:
+        if quantities is ANY or evidence.quantity in quantities:
+            cause = rule(evidence)
+            if cause is not None:
+                return cause
     return None

@@ -25,7 +25,7 @@ def whole_batches(evidence: Evidence) -> Cause | None:
 
 def other_rows(evidence: Evidence) -> Cause | None:
     """The number of rows in a step is not the original's."""
-    if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
+    if evidence.frozen:
         return None
     for batch, shares in batches_with_shares(
         evidence.original, evidence.ranks, training_loaders(evidence.original)
@@ -45,8 +45,6 @@ def other_rows(evidence: Evidence) -> Cause | None:
 
 
 def other_start(evidence: Evidence) -> Cause | None:
-    if evidence.quantity not in ("loss", "gradient norm", "weights", "weight norm"):
-        return None
     first = evidence.values("step", position=1)[:1]
     if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in first):
         return Cause(
@@ -59,8 +57,6 @@ def other_start(evidence: Evidence) -> Cause | None:
 
 
 def other_samples(evidence: Evidence) -> Cause | None:
-    if evidence.quantity not in ("loss", "gradient norm", "batch", "weights"):
-        return None
     if evidence.world > 1 and evidence.original.draws:
         return None  # augmented rows may differ from process to process
     for batch, shares in batches_with_shares(

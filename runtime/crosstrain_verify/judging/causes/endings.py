@@ -90,13 +90,11 @@ def _own_lines(frames: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def ranks_apart(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "ranks" or evidence.difference is None:
-        return None
-    detail = evidence.difference.detail
+    detail = evidence.found.detail
     place = steps(evidence.ranks[0])
     if detail.startswith("learning rate"):
         return Cause("local-decision", MEANS["local-decision"], place)
-    if detail.startswith("weight norm") and evidence.difference.step == 1:
+    if detail.startswith("weight norm") and evidence.found.step == 1:
         return Cause(
             "seeded-per-rank",
             "the processes start from different weights: a seed depends on the rank, or the model was not prepared",
@@ -111,7 +109,7 @@ def ranks_apart(evidence: Evidence) -> Cause | None:
             "wrapper (model.module), or no_sync is left on",
             place,
         )
-    if detail == "another order" or "steps" in evidence.difference.original:
+    if detail == "another order" or "steps" in evidence.found.original:
         return Cause(
             "uneven-ranks",
             "the processes do not make the same number of steps: a loop or a decision depends on a number of one process",

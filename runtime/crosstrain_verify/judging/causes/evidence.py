@@ -29,7 +29,14 @@ class Evidence:
 
     @property
     def quantity(self) -> str:
+        """What differs; "" for a run that failed or hangs."""
         return self.difference.quantity if self.difference else ""
+
+    @property
+    def found(self) -> Difference:
+        """The difference, for rules about a quantity."""
+        assert self.difference is not None
+        return self.difference
 
     def values(self, kind: Literal["loss", "step"], position: int = 0) -> list[tuple[float, float]]:
         """(original, mean over the ranks) of one value of every loss or step."""

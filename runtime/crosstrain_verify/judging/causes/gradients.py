@@ -8,10 +8,8 @@ from crosstrain_verify.report.report import Cause
 
 def not_trained(evidence: Evidence) -> Cause | None:
     """Some parameters have gradients in only one of the two scripts."""
-    if evidence.quantity != "gradient" or evidence.difference is None:
-        return None
     place = places(evidence.ranks[0], "loss")
-    if evidence.difference.migrated.startswith("in 0 "):
+    if evidence.found.migrated.startswith("in 0 "):
         return Cause(
             "not-trained",
             "the loss no longer reaches these parameters: a term of it is gathered, reduced or detached before backward "
@@ -22,8 +20,6 @@ def not_trained(evidence: Evidence) -> Cause | None:
 
 
 def scaled_loss(evidence: Evidence) -> Cause | None:
-    if evidence.quantity not in ("loss", "gradient norm"):
-        return None
     first = evidence.values("loss")[:1]
     factor = factor_of(*first[0]) if first else None
     if factor is None:
@@ -46,7 +42,7 @@ def scaled_loss(evidence: Evidence) -> Cause | None:
 
 
 def clipped_scaled(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "gradient norm" or not max(rank.scale for rank in evidence.ranks):
+    if not max(rank.scale for rank in evidence.ranks):
         return None
     pairs = evidence.values("step")
     if any(b > 1.5 * a for a, b in pairs):
@@ -65,9 +61,7 @@ def clipped_scaled(evidence: Evidence) -> Cause | None:
 
 
 def gradient_only(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "gradient norm" or evidence.difference is None:
-        return None
-    step = evidence.difference.step or 1
+    step = evidence.found.step or 1
     pairs = evidence.values("step")[step - 1 : step]
     factor = factor_of(*pairs[0]) if pairs else None
     place = steps(evidence.ranks[0])
@@ -85,8 +79,6 @@ def gradient_only(evidence: Evidence) -> Cause | None:
 
 
 def drawn_alike(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "noise":
-        return None
     return Cause(
         "drawn-alike",
         "the processes draw the same dropout masks and noise for different rows: give each its own seed before the first "
@@ -96,9 +88,7 @@ def drawn_alike(evidence: Evidence) -> Cause | None:
 
 
 def drawn_apart(evidence: Evidence) -> Cause | None:
-    if evidence.world == 1 or evidence.quantity not in ("loss", "gradient norm", "weights"):
-        return None
-    if not evidence.original.draws:
+    if evidence.world == 1 or not evidence.original.draws:
         return None
     return Cause(
         "per-rank-draws",
@@ -108,7 +98,7 @@ def drawn_apart(evidence: Evidence) -> Cause | None:
 
 
 def local_count(evidence: Evidence) -> Cause | None:
-    if evidence.world == 1 or evidence.quantity not in ("loss", "gradient norm", "weights"):
+    if evidence.world == 1:
         return None
     return Cause(
         "local-count",

@@ -5,32 +5,29 @@ from __future__ import annotations
 import math
 
 from crosstrain_verify.judging.causes.evidence import CLOSE, Evidence
+from crosstrain_verify.judging.evaluation import after_evaluation
 from crosstrain_verify.judging.passes import batches_of, evaluation_loaders
 from crosstrain_verify.judging.printed_lines import NUMBER
 from crosstrain_verify.report.report import Cause
 
 
-def shared_file(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "files":
-        return None
+def shared_file(evidence: Evidence) -> Cause:
     return Cause(
         "unguarded-save",
         "every process writes the same file: save with accelerator.save, or under `if accelerator.is_main_process`",
     )
 
 
-def printed(evidence: Evidence) -> Cause | None:
-    if evidence.quantity not in ("printed line", "evaluation") or evidence.difference is None:
-        return None
+def printed(evidence: Evidence) -> Cause:
     lines = tuple(
         part.removeprefix("printed at ")
-        for part in evidence.difference.detail.split(", ")
+        for part in evidence.found.detail.split(", ")
         if part.startswith("printed at ")
     )
     if evidence.world == 1:
         return Cause("printed", "training is the same; what is printed about it is not", lines)
-    before = NUMBER.findall(evidence.difference.original)
-    after = NUMBER.findall(evidence.difference.migrated)
+    before = NUMBER.findall(evidence.found.original)
+    after = NUMBER.findall(evidence.found.migrated)
     changed = [(float(a), float(b)) for a, b in zip(before, after, strict=False) if a != b]
     if _after_evaluation(evidence) and any(
         a > 0 and math.isclose(b, a * evidence.world, rel_tol=CLOSE) for a, b in changed
@@ -71,10 +68,4 @@ def _shared_evaluation(evidence: Evidence) -> bool:
 def _after_evaluation(evidence: Evidence) -> bool:
     """Whether the line that differs was printed right after an evaluation."""
     rank = evidence.ranks[0]
-    if evidence.difference is None or len(rank.printed) != len(rank.lines):
-        return False
-    loaders = evaluation_loaders(rank)
-    for where, text in zip(rank.printed, rank.lines, strict=True):
-        if repr(text) == evidence.difference.migrated and where.batches:
-            return rank.batches[where.batches - 1].loader in loaders
-    return False
+    return any(repr(rank.lines[number]) == evidence.found.migrated for number in after_evaluation(rank))

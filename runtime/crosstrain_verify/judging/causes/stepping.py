@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from crosstrain_verify.judging.causes.evidence import FACTORS, Evidence, factor_of, steps
-from crosstrain_verify.judging.passes import learning_rates
+from crosstrain_verify.judging.passes import learning_rates, same_rates
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Cause
 
 
-def accumulation(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "order":
-        return None
+def accumulation(evidence: Evidence) -> Cause:
     ours, theirs = _window(evidence.original), _window(evidence.ranks[0])
     if ours and theirs and ours != theirs:
         return Cause(
@@ -37,13 +35,11 @@ def _window(trace: RankTrace) -> int:
     return kinds.index("step") if "step" in kinds else 0
 
 
-def schedule(evidence: Evidence) -> Cause | None:
-    if evidence.quantity != "learning rate":
-        return None
+def schedule(evidence: Evidence) -> Cause:
     ours = _distinct(learning_rates(evidence.original))
     theirs = _distinct(learning_rates(evidence.ranks[0]))
     place = steps(evidence.ranks[0])
-    if len(theirs) == 1 and len(ours) > 1 and _near(ours[0], theirs[0]):
+    if len(theirs) == 1 and len(ours) > 1 and same_rates(ours[0], theirs[0]):
         return Cause(
             "scheduler-not-stepped", "the learning rate does not change: the scheduler is not stepped", place
         )
@@ -57,7 +53,7 @@ def schedule(evidence: Evidence) -> Cause | None:
     right = evidence.world if _by_larger_steps(evidence, ours) else 1
     for factor in FACTORS[:7]:
         jumped = ours[::factor][: len(theirs)]
-        skipped = len(jumped) > 1 and all(_near(a, b) for a, b in zip(jumped, theirs, strict=False))
+        skipped = len(jumped) > 1 and all(same_rates(a, b) for a, b in zip(jumped, theirs, strict=False))
         if factor > right and (skipped or _power(ours, theirs, factor)):
             return Cause(
                 "scheduler-per-process",
@@ -82,12 +78,12 @@ def _by_larger_steps(evidence: Evidence, ours: list[tuple[float, ...]]) -> bool:
 def _late(evidence: Evidence) -> bool:
     """Whether every step has the original's learning rate of the same step, though its steps are smaller."""
     ours, theirs = learning_rates(evidence.original), learning_rates(evidence.ranks[0])
-    return len(set(theirs)) > 1 and all(_near(a, b) for a, b in zip(ours, theirs, strict=False))
+    return len(set(theirs)) > 1 and all(same_rates(a, b) for a, b in zip(ours, theirs, strict=False))
 
 
 def _power(ours: list[tuple[float, ...]], theirs: list[tuple[float, ...]], factor: int) -> bool:
     """Whether the first change of the rate is the original's, made `factor` times."""
-    if len(ours) < 2 or len(theirs) < 2 or not _near(ours[0], theirs[0]):
+    if len(ours) < 2 or len(theirs) < 2 or not same_rates(ours[0], theirs[0]):
         return False
     pairs = [
         (a / start, b / start) for start, a, b in zip(ours[0], ours[1], theirs[1], strict=False) if start
@@ -97,7 +93,3 @@ def _power(ours: list[tuple[float, ...]], theirs: list[tuple[float, ...]], facto
 
 def _distinct(rates: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
     return [key for key, _ in groupby(rates)]
-
-
-def _near(a: Sequence[float], b: Sequence[float]) -> bool:
-    return len(a) == len(b) and all(math.isclose(x, y, rel_tol=1e-9) for x, y in zip(a, b, strict=True))

@@ -38,7 +38,10 @@ class Script(Code):
     # -- what a call makes ----------------------------------------------------------------------------------------
 
     def class_made(self, value: ast.expr) -> ast.ClassDef | None:
-        """The class of this project that a call makes an object of, also where the object is moved or wrapped at once."""
+        """The class of this project that a call makes an object of, also where the object is moved or wrapped at once, or is
+        None otherwise."""
+        if isinstance(value, ast.IfExp) and isinstance(value.orelse, ast.Constant):
+            value = value.body
         while isinstance(value, ast.Call):
             if made := self.classes(self.last(value.func)):
                 return made[0]

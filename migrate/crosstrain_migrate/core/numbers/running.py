@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in
 
 from .accumulators import CLOCK, METERS, Pass
@@ -56,8 +56,9 @@ class Leaving:
         """The loops, and the passes outside of any, out of which a number comes."""
         seen = set[_Region]()
         work = [_Region(d.frame, loop, frozenset(), frozenset()) for loop, d in self._loops.items()]
-        losses = ((b.call, _variable(_loss_of(self.script, b))) for b in self.roles.backwards)
+        losses = [(b.call, _variable(_loss_of(self.script, b))) for b in self.roles.backwards]
         work += [self._region(call, frozenset({loss} - {""})) for call, loss in losses]
+        work += [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
         for _ in range(_DEPTH):
             regions, work = [one for one in dict.fromkeys(work) if one not in seen], []
             seen.update(regions)
@@ -77,6 +78,12 @@ class Leaving:
         frame, loops = self.script.frame(node), self.script.loops_around(node)
         around = next((one for one in loops if one in self._loops), None) or next(iter(loops), frame)
         return _Region(frame, around, names, calls)
+
+    def _makers(self, losses: list[tuple[ast.Call, str]]) -> list[Function]:
+        """What the project's objects do that make a loss when they are called."""
+        made = {value for call, loss in losses for value in self.script.values(self.script.frame(call), loss)}
+        called = [f for name in ("forward", "__call__") for f in self.script.functions(name)]
+        return [f for f in called if not made.isdisjoint(self.script.callers(f))]
 
     def _callers(self, one: _Region, own: set[str]) -> list[_Region]:
         """The code that takes what a function of the step returns, or that gave it its loss."""

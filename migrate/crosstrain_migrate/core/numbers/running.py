@@ -93,8 +93,8 @@ class Leaving:
         given = ((c, self.script.argument_for(c, one.frame, name)) for c in calls for name in one.names)
         found = [self._region(c, frozenset({_variable(loss)})) for c, loss in given if _variable(loss)]
         behind = own - self._grown(one)
-        returned = (n for n in self.script.within(one.frame) if isinstance(n, ast.Return) and n.value)
-        if any(self._tells(one, own if self._is_in(one, n) else behind, n.value) for n in returned):
+        returned = (n for n in self.script.within(one.frame) if isinstance(n, ast.Return))
+        if any(self._tells(one, own if self._is_in(one, n) else behind, n) for n in returned):
             taken = (call for call in calls if not is_statement_call(self.script, call))
             found += [self._region(call, calls=frozenset({call})) for call in taken]
         return found
@@ -116,8 +116,8 @@ class Leaving:
 
     def _grown(self, one: _Region) -> set[str]:
         """The sums, lists and meters of a loop over data: behind it they are reduced, or noted, by themselves."""
-        data = self._loops.get(one.around)
-        changes = Pass(self.script, one.frame, one.around).changes() if data is not None else {}
+        loop = one.around if isinstance(one.around, ast.For) and one.around in self._loops else None
+        changes = Pass(self.script, one.frame, loop).changes() if loop is not None else {}
         return {
             text
             for text, made in changes.items()
@@ -218,17 +218,11 @@ def _variable(node: ast.expr | None) -> str:
 
 def _bindings(script: Script, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     """What a statement puts into which variables, lists and objects."""
-    if (
-        isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr)
-        and node.value is not None
-    ):
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            held = _root(target)
-            yield from (
-                (value, text) for value in (node.value, *targets[:-1]) for text in [written(held)] if text
-            )
-            yield from ((node.value, text) for text in map(written, stores_in(target)))
+        for value in (node.value, *targets[:-1]) if node.value is not None else ():
+            yield from ((value, text) for target in targets if (text := written(_root(target))))
+            yield from ((value, text) for text in map(written, stores_in(*targets)))
     elif isinstance(node, ast.For):
         yield from ((node.iter, text) for text in map(written, stores_in(node.target)))
     elif isinstance(node, ast.Call) and (held := _held(script, node)) is not None:

@@ -75,13 +75,14 @@ class Reached:
             # that of a module: `models[name].Net()`.
             is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
             call = self.script.parent(node) if isinstance(node, ast.Attribute) else None
+            # Of a class that nothing names, methods are known by their names alone.
+            is_called = isinstance(call, ast.Call) and call.func is node
+            call = call if is_called and not self._looks_up_by_name else None
             for one in self.script.defined.get(name, ()):
                 is_method = not isinstance(self.script.parent(one), ast.Module)
                 if not is_member or isinstance(one, ast.ClassDef):
                     yield one
-                elif is_method and not (
-                    isinstance(call, ast.Call) and call.func is node and refuses(one, call)
-                ):
+                elif is_method and not (isinstance(call, ast.Call) and refuses(one, call)):
                     yield one  # `model.train()` is no `def train(self, epochs)`
 
     def _imported_for_texts(self, module: Region) -> Iterator[Function | ast.ClassDef]:

@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import stores_in
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
 from .training_numbers import LOCAL, REDUCE, RULE
 
 _VARIABLES = (ast.Name, ast.Attribute)
-_ADDS = (Change.SUM, Change.LIST, Change.METER)
 # Calls that train with what they are given, and a bar's, whose text may be a share.
 _SILENT = re.compile(r"backward|step|zero_grad|clip|scale$|set_(postfix|description)", re.I)
 _SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?|log\w*|report)$")
@@ -32,6 +32,9 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     """Says, once for a script, that numbers which leave the steps of its training are the main process's own."""
     for place in Leaving(plan, roles).places():
         plan.note(RULE, place, LOCAL, REDUCE)
+    for data in roles.data:
+        if not isinstance(data.loop, ast.For) and _comes_from_steps(plan.script, data):
+            plan.note(RULE, data.node, LOCAL, REDUCE)
 
 
 class _Region(NamedTuple):
@@ -91,7 +94,9 @@ class Leaving:
             return []
         calls = self.script.direct_callers(one.frame)
         given = ((c, self.script.argument_for(c, one.frame, name)) for c in calls for name in one.names)
-        found = [self._region(c, frozenset({_variable(loss)})) for c, loss in given if _variable(loss)]
+        is_step = one.around is one.frame  # and its caller may add rewards up around it
+        found = [self._region(c) for c in calls if is_step and self.script.loops_around(c)]
+        found += [self._region(c, frozenset({_variable(loss)})) for c, loss in given if _variable(loss)]
         behind = own - self._grown(one)
         returned = (n for n in self.script.within(one.frame) if isinstance(n, ast.Return))
         if any(self._tells(one, own if self._is_in(one, n) else behind, n) for n in returned):
@@ -109,20 +114,19 @@ class Leaving:
         inside = [n for n in self.script.within(one.frame) if self._is_in(one, n)]
         bound = [pair for node in inside for pair in _bindings(self.script, node)]
         own = one.names | self._grown(one)
-        own |= {t for n in inside if _adds(n) for t in [written(n.target)]}
+        own |= {written(n.target) for n in inside if _adds(n)}
         while found := {t for value, t in bound if t not in own and self._tells(one, own, value)}:
             own |= found
         return {*own}
 
     def _grown(self, one: _Region) -> set[str]:
         """The sums, lists and meters of a loop over data: behind it they are reduced, or noted, by themselves."""
-        loop = one.around if isinstance(one.around, ast.For) and one.around in self._loops else None
-        changes = Pass(self.script, one.frame, loop).changes() if loop is not None else {}
-        return {
-            text
-            for text, made in changes.items()
-            if any(kind in _ADDS and not _is_constant(n) and not _tells_time(n) for kind, n in made)
-        }
+        if not isinstance(one.around, ast.For) or one.around not in self._loops:
+            return set()
+        told = (n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args))
+        changes = Pass(self.script, one.frame, one.around).changes().items()
+        sums = {text for text, made in changes if any(kind is Change.SUM and _adds(n) for kind, n in made)}
+        return sums | {written(_root(n.func.value)) for n in told if is_statement_call(self.script, n)}
 
     def _tells(self, one: _Region, own: Collection[str], value: ast.AST) -> bool:
         """Whether an expression tells what is a step's own, and nothing reduces it."""
@@ -205,6 +209,16 @@ class Leaving:
         return False
 
 
+def _comes_from_steps(script: Script, data: Data) -> bool:
+    """Whether a number is made of what the steps of a training return: `loss = over(loader, step)`."""
+    call = script.parent(data.node)
+    return (
+        isinstance(call, ast.Call)
+        and not is_statement_call(script, call)
+        and any(isinstance(one, ast.Name) and script.functions(one.id) for one in call.args)
+    )
+
+
 def _loss_of(script: Script, one: Backward) -> ast.expr:
     """What a pass starts from, also by a variable, `go = loss.backward`."""
     loss = loss_of(one.call)
@@ -260,14 +274,11 @@ def _held(script: Script, call: ast.Call) -> ast.expr | None:
 
 
 def _adds(node: ast.AST) -> TypeGuard[ast.AugAssign]:
-    return isinstance(node, ast.AugAssign) and not _is_constant(node) and not _tells_time(node)
+    return isinstance(node, ast.AugAssign) and _is_number(node.value)
 
 
-def _is_constant(node: ast.AST) -> bool:
-    value = getattr(node, "value", None) if isinstance(node, ast.AugAssign) else None
-    values = [value] if value is not None else getattr(node, "args", [])
-    return bool(values) and all(isinstance(one, ast.Constant) for one in values)
-
-
-def _tells_time(node: ast.AST) -> bool:
-    return CLOCK.search(ast.unparse(node)) is not None
+def _is_number(*given: ast.expr) -> bool:
+    """Whether what is added is no constant and no time."""
+    return not all(isinstance(one, ast.Constant) for one in given) and not any(
+        CLOCK.search(ast.unparse(one)) for one in given
+    )

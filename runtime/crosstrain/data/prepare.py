@@ -146,8 +146,7 @@ def _seed_order(
     if not isinstance(sampler, SeedableRandomSampler):
         return None
     attributes["sampler"] = sampler
-    if comm.world > 1:
-        sampler.initial_seed = comm.broadcast_object(sampler.initial_seed)
+    sampler.initial_seed = comm.broadcast_object(sampler.initial_seed)
     return sampler
 
 

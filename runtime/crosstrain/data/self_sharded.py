@@ -168,8 +168,6 @@ def _tellers() -> frozenset[CodeType]:
     """torch's functions that return the rank."""
     from torch import distributed
 
-    if not distributed.is_available():
-        return frozenset()
     return frozenset(tell.__code__ for tell in (distributed.get_rank, distributed.get_node_local_rank))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 
+import numpy
 import torch
 from torch.utils.data import get_worker_info
 
@@ -33,8 +33,7 @@ class SeedByRank:
         seed = mix(torch.initial_seed(), self.rank)
         torch.manual_seed(seed)
         random.seed(seed)
-        if numpy := sys.modules.get("numpy"):
-            numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+        numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
         info = get_worker_info()
         if info is not None:
             # Data sets that seed themselves read the seed here; WorkerInfo forbids assignment.

@@ -8,9 +8,8 @@ from itertools import groupby
 
 from crosstrain_verify.records.traces import Batch, RankTrace
 
-ALL = (
-    0.75  # a process that trains on this share of the batches that it reads leaves none of them to the others
-)
+# A process that trains on this share of the batches that it reads leaves none of them to the others.
+ALL = 0.75
 
 
 def trained_on(trace: RankTrace) -> Iterator[Batch]:
@@ -89,9 +88,10 @@ def shares_differ(original: Batch, shares: Sequence[Batch]) -> bool:
 
 
 def batches_with_shares(
-    original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int]
+    original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int] | None = None
 ) -> Iterator[tuple[Batch, tuple[Batch, ...]]]:
-    """The original's batches of these loaders, each with the batches that the processes got for it."""
+    """The original's batches of these loaders, or of those that train, each with the batches that the processes got for it."""
+    loaders = training_loaders(original) if loaders is None else loaders
     return zip(
         batches_of(original, loaders),
         zip(*(batches_of(rank, loaders) for rank in ranks), strict=False),

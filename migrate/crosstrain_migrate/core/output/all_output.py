@@ -77,8 +77,6 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self.accelerators.is_early(call):
-                continue
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):
@@ -97,7 +95,7 @@ class Output:
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         if self.script.module(call) in self._speaking and not self._is_of_others(call):
-            return True
+            return not self.accelerators.is_early(call)
         self._leave(call)
         return False
 

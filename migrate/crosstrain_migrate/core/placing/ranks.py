@@ -97,9 +97,12 @@ class Ranks:
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas."""
-        if any(isinstance(one, ast.ClassDef) and is_told(one) for one in self.script.around(call)):
-            return True
+        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables."""
+        for one in self.script.around(call):
+            if isinstance(one, ast.ClassDef) and is_told(one):
+                return True
+            if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
+                return any(self.script.table.is_inside(call, statement) for statement in one.body)
         statement = self.script.statement(call)
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False

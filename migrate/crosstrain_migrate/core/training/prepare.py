@@ -112,7 +112,7 @@ class Preparing:
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
         `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
-        a variable holds it that loops alone read."""
+        a variable holds it that loops alone read, or in one call with it, `tqdm(Reader(loader), total=len(loader))`."""
         texts = [[ast.unparse(data.node)]]
         if isinstance(data.node, ast.Call) and self.script.class_made(data.node) is not None:
             texts.append(
@@ -131,6 +131,7 @@ class Preparing:
             if (
                 counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
                 or any(self.script.table.is_inside(call, test) for test in tests)
+                or any(isinstance(one, ast.Call) and one in around for one in self.script.around(call))
                 or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
             ):

@@ -77,7 +77,7 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
         {
             6: [
                 "    return accelerator.get_state_dict(model), model.training\n",
-                "model_state, model_training = notebook_launcher(\n    training,\n",
+                f"model_state, model_training = notebook_launcher(training, {LAUNCHED}\n",
                 "model.load_state_dict(model_state)\nmodel.train(model_training)",
             ]
         },
@@ -100,7 +100,7 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
             ]
         },
     ),
-    "a function that makes everything is launched itself": (
+    "a function that makes everything is launched": (
         UNPLACED + MAIN + "# %%\nmain()  # go\n",
         {6: ["    main()  # go\n", "notebook_launcher(training)"]},
     ),

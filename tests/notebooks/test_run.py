@@ -29,7 +29,12 @@ ALL = {
 def on_two_processes(source: str) -> str:
     """Two processes share each batch, so that they compute what one does."""
     source = re.sub(r"(notebook_launcher\(.*)\)$", r"\1, num_processes=2)", source, flags=re.M)
-    source = re.sub(r"(notebook_launcher\(\n(?:    .*\n)+)\)$", r"\1    num_processes=2)", source, flags=re.M)
+    source = re.sub(
+        r"(notebook_launcher\(\n(?:    .*\n)*    .*?),?\n\)$",
+        r"\1,\n    num_processes=2)",
+        source,
+        flags=re.M,
+    )
     return source.replace(" Accelerator()", " Accelerator(split_batches=True)")
 
 

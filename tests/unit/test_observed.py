@@ -36,22 +36,13 @@ def place(words: str, line: str, text: str = SCRIPT) -> list[Any]:
 
 def document(kind: str = "", text: str = SCRIPT, **more: Any) -> str:
     """A facts file. kind: what the loss was seen to be."""
-    made = {"net": place('build("net")', "net ="), "loader": place('build("loader")', "loader =")}
-    places = [*made.values(), place("loader", "for x")]
-    numbered = zip(places, (0, 1, 1), strict=True)
-    found: list[dict[str, Any]] = [{"at": at, "objects": [number]} for at, number in numbered]
-    if kind:
-        found.append({"at": place("loss", "loss.backward", text), "tensor": {"is": kind, "loader": 1}})
+    at = place("loss", "loss.backward", text)
     run = {"arguments": ["--epochs", "1"], "processes": 1, "steps": 4, "seconds": 1.0}
     run |= {"data": "real", "notes": []}
-    objects = [
-        {"role": role, "class": {"name": f"zoo.{name}"}, "made": [made[name]]}
-        for role, name in (("module", "net"), ("loader", "loader"))
-    ]
-    facts = {"version": 1, "script": "train.py", "run": run, "objects": objects, "places": found}
+    facts: dict[str, Any] = {"version": 1, "script": "train.py", "run": run}
+    facts["places"] = [{"at": at, "tensor": {"is": kind}}] if kind else []
     digest = hashlib.sha256(text.encode()).hexdigest()
-    facts |= {"files": {"train.py": digest}, "ran": {"train.py": [[1, 11]]}}
-    return json.dumps(facts | {"losses": ["train.py:8:<module>"]} | more)
+    return json.dumps(facts | {"files": {"train.py": digest}} | more)
 
 
 def converted(kind: str, text: str = SCRIPT, **options: Any) -> FileResult:

@@ -231,6 +231,5 @@ class _Places:
             of = "" if there == number else f" of {self._names[there]}"
             return f"{self._files[there].spoken(self.line(line))}{of}"
 
-        return re.sub(
-            r"\b(?<!also )line (\d+)", place, text
-        )  # the further lines of a note are the file's already
+        # The further lines of a note are the file's already.
+        return re.sub(r"\b(?<!also )line (\d+)", place, text)

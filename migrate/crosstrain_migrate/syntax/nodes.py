@@ -56,10 +56,8 @@ def exits(node: ast.AST | None) -> bool:
     call = node.value if isinstance(node, ast.Expr) else node
     if not isinstance(call, ast.Call) or last_name(call.func) not in ("exit", "_exit", "quit"):
         return False
-    return isinstance(call.func, ast.Name) or written(call.func) in (
-        "sys.exit",
-        "os._exit",
-    )  # not `browser.quit()`
+    # Not `browser.quit()`.
+    return isinstance(call.func, ast.Name) or written(call.func) in ("sys.exit", "os._exit")
 
 
 def all_arguments(node: FunctionNode) -> list[ast.arg]:

@@ -323,9 +323,8 @@ def _replace_distribution() -> None:
     def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("device_id", None)
         asked = "gloo" if backend and "nccl" in str(backend) else backend
-        distributed_c10d.init_process_group(
-            asked, *args, **kwargs
-        )  # looked up now, because the runtime may have replaced it
+        # Looked up now, because the runtime may have replaced it.
+        distributed_c10d.init_process_group(asked, *args, **kwargs)
 
     @functools.wraps(real_wrapper)
     def wrap(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:

@@ -24,11 +24,8 @@ from torch.utils.data import (
 # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
 SAMPLER_POSITION, WORKERS_POSITION = 2, 4
 NUMBER = "_verify_number"  # of a loader, by construction
-LIBRARIES = (
-    "/accelerate/",
-    "/lightning_fabric/",
-    "/lightning/fabric/",
-)  # they prepare a loader by making another
+# They prepare a loader by making another.
+LIBRARIES = ("/accelerate/", "/lightning_fabric/", "/lightning/fabric/")
 
 
 class Count:
@@ -36,9 +33,8 @@ class Count:
 
     def __init__(self) -> None:
         self.made = 0
-        self.uncopied: list[
-            tuple[Any, int]
-        ] = []  # data set and number of each loader that no library has copied
+        # Data set and number of each loader that no library has copied.
+        self.uncopied: list[tuple[Any, int]] = []
 
     def copied(self, dataset: Any) -> int | None:
         """The number of the loader that another library is about to copy in order to prepare it; None if it is no copy."""

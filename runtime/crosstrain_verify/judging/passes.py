@@ -8,9 +8,8 @@ from itertools import groupby
 
 from crosstrain_verify.records.traces import Batch, RankTrace
 
-ALL = (
-    0.75  # a process that trains on this share of the batches that it reads leaves none of them to the others
-)
+# A process that trains on this share of the batches that it reads leaves none of them to the others.
+ALL = 0.75
 
 
 def trained_on(trace: RankTrace) -> Iterator[Batch]:

@@ -99,9 +99,8 @@ def plain(source: str) -> str:
         lines[opening] = ""
     while (wrong := _wrong_line(lines)) is not None and _leave_out(lines, wrong):
         pass
-    if (
-        wrong is not None
-    ):  # the parser names another line, so every line that looks like a command is taken for one
+    if wrong is not None:
+        # The parser names another line, so every line that looks like a command is taken for one.
         for index, line in enumerate(lines):
             if COMMAND.fullmatch(line):
                 _leave_out(lines, index)

@@ -162,14 +162,9 @@ class Runner:
         kept = out.rename(self._room / f"kept-{self._count}") if variant.keep else None
         shutil.rmtree(room, ignore_errors=True)
         run = checked(outcome(ranks, result, self.request.timeout), ranks)
-        if (
-            variant.observed
-            and run.verdict is Verdict.NO_STEPS
-            and any(e.kind == "loss" for e in ranks[0].events)
-        ):
-            run = replace(
-                run, verdict=Verdict.RAN
-            )  # a loss scaler found infinities: no step was made, but there is something to observe
+        if variant.observed and run.verdict is Verdict.NO_STEPS and ranks[0].events_of("loss"):
+            # A loss scaler found infinities: no step was made, but there is something to observe.
+            run = replace(run, verdict=Verdict.RAN)
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files, kept)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:

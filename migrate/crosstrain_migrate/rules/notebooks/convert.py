@@ -14,12 +14,13 @@ from crosstrain_migrate.results import Change, FileResult, Finding, InputError, 
 from crosstrain_migrate.rules.policy import Policy
 from crosstrain_migrate.syntax import program
 from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.lines import Lines
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
 from crosstrain_migrate.syntax.suppress import UNUSED, Region, suppressions
 
 from .cell_dependencies import Obstacle, Statements
-from .display_only import changed_signatures, hide, reveal
+from .display_only import hide, reveal
 from .launch import CODE, REASON, launched
 from .local_modules import Module
 from .statement_forms import end_of
@@ -68,9 +69,6 @@ def _migrated_alone(path: Path, text: str, options: Options, migrate: Migrate, l
     """`launches`: the training goes into a function, and what cells only show is hidden meanwhile."""
     shown = hide(text) if launches else text
     result = migrate(path, shown, options)
-    if launches and result.changed and (kept := changed_signatures(text, result.after)):
-        shown = hide(text, kept=kept)
-        result = migrate(path, shown, options)
     if result.error is not None:
         return replace(result, error=_broken_cell(path, text) or result.error)
     after = reveal(_with_own_ends(shown, result.after)) if result.changed else text
@@ -164,18 +162,19 @@ def _with_launch(result: FileResult, options: Options, modules: Sequence[Module]
         raise Stays(Finding(CODE, line, 1, reason, remedy, Severity.NOTE)) from obstacle
     if launch is None:
         return result
+    after = wrapped(result.before, launch.text)
     places = [line_of(line) for line in launch.lines]
     _obey_comments(policy, places)
-    if problems := check_result(result.before, launch.text):
+    if problems := check_result(result.before, after):
         reason = f"the result did not pass the tool's own checks ({unmask('; '.join(problems))})"
         raise Stays(Finding("CT001", 1, 1, reason, "Report this notebook to us", Severity.NOTE))
-    cells, old, new = Cells(result.before), split(result.before), split(launch.text)
+    cells, old, new = Cells(result.before), split(result.before), split(after)
     # Cells around the training stay: no process but the notebook's own runs them.
     stays = {number for number in old if old[number] == new[number]}
     changes = {one for one in result.changes if cells(one.line)[0] not in stays}
     changes |= {Change(CODE, place, REASON) for place in places}
     listed = tuple(sorted(changes, key=lambda one: (one.line, one.rule, one.reason)))
-    return replace(result, after=launch.text, changes=listed, extras=_launched_by_hand(result.extras))
+    return replace(result, after=after, changes=listed, extras=_launched_by_hand(result.extras))
 
 
 def _obey_comments(policy: Policy, lines: Iterable[int]) -> None:

@@ -27,11 +27,8 @@ _DRAWS = {"manual_seed", "seed", "step"}
 _DISPLAYS = {"print", "display", "plt", "sns", "pprint"}
 
 
-def hide(text: str, modules: Sequence[Module] = (), kept: Collection[str] = ()) -> str:
-    """The linked text with all that no training needs as strings, on as many lines.
-
-    `kept`: functions and classes whose uses must not be hidden.
-    """
+def hide(text: str, modules: Sequence[Module] = ()) -> str:
+    """The linked text with all that no training needs as strings, on as many lines."""
     try:
         notebook = Statements(text, modules)
     except (SyntaxError, ValueError, Obstacle):
@@ -40,7 +37,7 @@ def hide(text: str, modules: Sequence[Module] = (), kept: Collection[str] = ()) 
     if not training:
         return text
     lines = text.split("\n")
-    for node in _Display(notebook, training, kept).hidden():
+    for node in _Display(notebook, training).hidden():
         _conceal(lines, node, notebook)
     return "\n".join(lines)
 
@@ -53,14 +50,14 @@ def reveal(text: str) -> str:
 class _Display:
     """`training`: the statements that train. What they need, statements of other cells may make."""
 
-    def __init__(self, notebook: Statements, training: list[ast.stmt], kept: Collection[str]) -> None:
+    def __init__(self, notebook: Statements, training: list[ast.stmt]) -> None:
         self.notebook = notebook
         cells = {notebook.cell(s) for s in training}
         self.first = training[0]
         self.others = [s for s in notebook.running if notebook.cell(s) not in cells]
         self.visible = [s for s in notebook.running if s not in self.others]
         self.shared = {d.name for d in notebook.uses(training)} | notebook.outside.keys()
-        self.models = {n for n, d in notebook.defined.items() if is_module(d, notebook)} - {*kept}
+        self.models = {n for n, d in notebook.defined.items() if is_module(d, notebook)}
         self.needed: set[str] = set()
 
     def hidden(self) -> list[ast.stmt]:
@@ -86,9 +83,8 @@ class _Display:
         """Whether a statement makes nothing that a visible one needs, and changes nothing."""
         # Code that computes with a model does not depend on how its class is written.
         shared = self.shared - (self.models - names_in(statement))
-        below = [
-            s for s in self.visible if s.lineno > statement.lineno
-        ]  # also what training above bound before
+        # Also what training above bound before.
+        below = [s for s in self.visible if s.lineno > statement.lineno]
         if (
             bindings([statement]) & {*self.needed, *self.notebook.read_by(below)}
             or self.notebook.reach([statement]) & shared
@@ -138,16 +134,6 @@ def is_module(node: ast.AST, notebook: Statements) -> bool:
         ):
             return True
     return False
-
-
-def changed_signatures(before: str, after: str) -> set[str]:
-    """Functions and classes of a linked text that are called in another way than before."""
-    old, new = Statements(before).defined, Statements(after).defined
-    return {n for n, node in new.items() if n in old and _signatures(node) != _signatures(old[n])}
-
-
-def _signatures(node: ast.AST) -> list[tuple[str, str]]:
-    return [(n.name, ast.dump(n.args)) for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
 
 
 def _conceal(lines: list[str], statement: ast.stmt, notebook: Statements) -> None:

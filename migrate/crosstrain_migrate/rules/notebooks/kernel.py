@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cached_property
 
 from crosstrain_migrate.syntax.bindings import bindings
@@ -36,20 +35,12 @@ _NONE: frozenset[str] = frozenset()
 _DEVICES = ("cuda", "mps", "cpu", "xpu")
 
 
-@dataclass(frozen=True)
-class Insertion:
-    """A statement of the original to insert above a line of the migrated text."""
-
-    line: int
-    original: ast.stmt
-
-
 class Kernel:
     """What the kernel runs of a notebook. `before` and `now`: as it was, and migrated; `bodies`: the statements that move
     into functions.
 
     definitions: functions and classes that become again what they were. back: statements that do, each with its originals.
-    insertions, gone: originals that come back where nothing stands for them, and statements that go.
+    gone: statements that go.
     """
 
     def __init__(self, before: Statements, now: Statements, bodies: Collection[ast.stmt]) -> None:
@@ -61,7 +52,6 @@ class Kernel:
         self.prepared = {n for s in now.running if is_prepare(s) for n in bindings([s])}
         self._changed = self._changed_definitions(bodies)
         self.back: dict[ast.stmt, list[ast.stmt]] = {}
-        self.insertions: list[Insertion] = []
         self.gone: list[ast.stmt] = []
         self._give_back()
 
@@ -110,8 +100,6 @@ class Kernel:
                 taken |= set(originals)
                 if originals and [ast.dump(o) for o in originals] != [ast.dump(statement)]:
                     self.back[statement] = originals
-        self._give_back_placements()
-        self._give_back_lost()
 
     def _is_idle_move(self, statement: ast.stmt) -> bool:
         """Whether a statement like `model = model.to(device)` is not needed: each process prepares the model.
@@ -151,46 +139,6 @@ class Kernel:
         """Whether the original may come back: a model that the training prepares need not be on a device before."""
         return HOLDER in names_in(statement) or not bindings([statement]) & self.prepared
 
-    def _give_back_placements(self) -> None:
-        """Restores `model = Net().to(device)` where a cell computes with the model on its device before a training."""
-        for statement in self.statements:
-            names = bindings([statement]) & self.prepared
-            if not names or statement in self.back or _is_moved(statement):
-                continue
-            original = self._original(statement)
-            if original is None or ast.dump(original) == ast.dump(statement):
-                continue
-            if self._is_used_above(names, statement):
-                self.back[statement] = [original]
-
-    def _give_back_lost(self) -> None:
-        """Restores statements that the migrated text no longer has, and whose results cells of the kernel still read."""
-        while lost := [s for s in self._originals if self._is_lost(s)]:
-            self.insertions += [Insertion(self._place(s), s) for s in lost]
-
-    def _is_lost(self, original: ast.stmt) -> bool:
-        """Whether the kernel reads what a statement of the original made, and nothing makes it now in the same way."""
-        if any(i.original is original for i in self.insertions):
-            return False
-        said, inserted = ast.dump(original), [i.original for i in self.insertions]
-        own = [*(one for s in self.statements for one in self.own(s)), *inserted]
-        # A default is read where its function is defined.
-        made = bindings([original]) & names_in(*own, *self.now.defined.values())
-        if not made or any(ast.dump(s) == said for s in own):
-            return False
-        if made - bindings([*self.now.tree.body, *inserted]):
-            return True
-        as_before = not made & self.prepared and not self._calls_changed(self.before, original)
-        return as_before and self.before.cell(original) in self._cells
-
-    def _place(self, original: ast.stmt) -> int:
-        """The line of the migrated text above which an original belongs."""
-        cell = self.before.cell(original)
-        for statement in self.now.of_cell(cell):
-            if self._origin(statement.lineno) >= original.lineno and not _is_moved(statement):
-                return statement.lineno
-        return self.now.cells.last(cell) + 1
-
     def _guarded(self, statement: ast.stmt, taken: Collection[ast.stmt]) -> list[ast.stmt]:
         """The originals of the statements under a guard for one process, if each has one in the cell and needs nothing changed."""
         cell, found = self.now.cell(statement), []
@@ -220,11 +168,6 @@ class Kernel:
         return None
 
     # -- questions ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _cells(self) -> frozenset[int]:
-        """The cells in which statements come back or go."""
-        return frozenset(self.now.cell(s) for s in (*self.back, *self.gone))
 
     @cached_property
     def _dumps(self) -> frozenset[str]:

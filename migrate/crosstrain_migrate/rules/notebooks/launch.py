@@ -167,9 +167,8 @@ class _LaunchPlanner:
         ready: dict[str, ast.Assign | None] = {}
         for statement in earlier:
             if is_prepare(statement):
-                names = prepared_by(
-                    statement
-                )  # in the order that it names them, also what was prepared before
+                # In the order that it names them, also what was prepared before.
+                names = prepared_by(statement)
                 ready = {name: one for name, one in ready.items() if name not in names}
                 ready |= dict.fromkeys(names, statement)
             else:

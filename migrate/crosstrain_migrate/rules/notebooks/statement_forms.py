@@ -9,7 +9,6 @@ from typing import TypeGuard
 from crosstrain_migrate.syntax.nodes import last_name
 
 HOLDER = "accelerator"
-WIDTH = 88
 
 
 def is_maker(node: ast.AST) -> bool:
@@ -26,20 +25,22 @@ def is_construct(statement: ast.stmt) -> bool:
 
 def is_prepare(statement: ast.stmt) -> TypeGuard[ast.Assign]:
     """`model, loader = accelerator.prepare(model, loader)`, or an evaluation's."""
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and (is_own(value.func, "prepare") or is_evaluation(statement))
+    return _assigns_own(statement, "prepare") or is_evaluation(statement)
 
 
 def is_evaluation(statement: ast.stmt) -> TypeGuard[ast.Assign]:
     """`loader = accelerator.prepare_evaluation(loader)`."""
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and is_own(value.func, "prepare_evaluation")
+    return _assigns_own(statement, "prepare_evaluation")
 
 
 def is_merge(statement: ast.stmt) -> TypeGuard[ast.Assign]:
     """`total = accelerator.merge(loader, total)`."""
+    return _assigns_own(statement, "merge")
+
+
+def _assigns_own(statement: ast.stmt, method: str) -> TypeGuard[ast.Assign]:
     value = statement.value if isinstance(statement, ast.Assign) else None
-    return isinstance(value, ast.Call) and is_own(value.func, "merge")
+    return isinstance(value, ast.Call) and is_own(value.func, method)
 
 
 def is_device(statement: ast.stmt) -> TypeGuard[ast.Assign]:
@@ -149,20 +150,6 @@ def short(statement: ast.stmt) -> str:
 
 def tuple_of(names: Sequence[str]) -> str:
     return f", ({', '.join(names)}{',' if len(names) == 1 else ''})" if names else ""
-
-
-def wrapped(start: str, names: Sequence[str], end: str, unit: str) -> list[str]:
-    line = f"{start}{', '.join(names)}{end}"
-    if len(line) <= WIDTH:
-        return [line]
-    return [start, *(f"{unit}{name}," for name in names), end.lstrip(",")]
-
-
-def put_at(line: str, node: ast.expr, text: str) -> str:
-    """The line with the text of the node replaced; the columns of the tree count bytes."""
-    data = line.encode()
-    before, behind = data[: node.col_offset], data[node.end_col_offset :]
-    return before.decode() + text + behind.decode()
 
 
 def string_lines(lines: list[str]) -> set[int]:

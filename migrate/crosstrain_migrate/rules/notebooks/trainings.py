@@ -52,7 +52,3 @@ def is_plain_prepare(statement: ast.stmt) -> bool:
     given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]
     plain = len(given) == len(statement.value.args) and not statement.value.keywords
     return plain and given == prepared_by(statement)
-
-
-def returns_value(function: ast.FunctionDef) -> bool:
-    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))

@@ -13,7 +13,6 @@ from crosstrain_migrate.rules.notebooks.trainings import (
     Training,
     is_loader,
     is_plain_prepare,
-    returns_value,
 )
 from crosstrain_migrate.syntax.bindings import bindings
 
@@ -21,7 +20,6 @@ from .cell_dependencies import Obstacle, Statements
 from .kernel import Kernel
 from .statement_forms import (
     HOLDER,
-    WIDTH,
     base_of,
     end_of,
     first_of,
@@ -30,12 +28,10 @@ from .statement_forms import (
     names_in,
     names_in_order,
     prepared_by,
-    put_at,
     short,
     string_lines,
     targets_of,
     tuple_of,
-    wrapped,
 )
 
 OWN = "# in the notebook's own process"
@@ -92,9 +88,6 @@ class NotebookWriter:
         for name, original in self.kernel.definitions.items():
             node = self.now.defined[name]
             changed |= _instead(first_of(node), end_of(node), self.kernel.source(original))
-        for insertion in sorted(self.kernel.insertions, key=lambda one: -one.original.lineno):
-            here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
-            changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
 
     def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
         """The lines of original statements, with the comments and blank lines between them."""
@@ -227,8 +220,6 @@ class FunctionWriter:
         self.opening = self._opening()
 
     def written(self) -> list[str]:
-        if (single := self._single_call()) is not None:
-            return single
         return [*self._gap(self.work.body[0].lineno), *self._function(), "", "", *self._launch()]
 
     def _gap(self, line: int) -> list[str]:
@@ -242,7 +233,7 @@ class FunctionWriter:
         work, unit = self.work, self.unit
         self.name = self.notebook.fresh("training")
         shared, self.arguments = self._names()
-        lines = wrapped(f"def {self.name}(", self.arguments, "):", unit)
+        lines = [f"def {self.name}({', '.join(self.arguments)}):"]
         if shared:
             lines.append(f"{unit}global {', '.join(shared)}")
         start = work.body[0] if self.opening is None else work.body[1]
@@ -266,10 +257,7 @@ class FunctionWriter:
         if not names:
             return lines
         listed = ", ".join(names)
-        start = f"{listed} = {HOLDER}.prepare("
-        if len(self.unit) + len(start) + len(listed) < WIDTH:
-            return [*lines, f"{start}{listed})"]
-        return [*lines, start, f"{self.unit}{listed}", ")"]
+        return [*lines, f"{listed} = {HOLDER}.prepare({listed})"]
 
     def _preparation(self) -> tuple[list[str], list[ast.Assign]]:
         """What cells above prepare for this training: names for a joint prepare, and statements that stay as they are.
@@ -326,35 +314,6 @@ class FunctionWriter:
     def _needed_devices(self) -> list[ast.Assign]:
         return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
 
-    def _single_call(self) -> list[str] | None:
-        """The launch of `main()` itself, where that function makes its own Accelerator; None for any other training."""
-        work = self.work
-        if len(work.body) != 1 or work.ready or work.devices or work.models or work.states or work.construct:
-            return None
-        statement = inner = work.body[0]
-        if isinstance(statement, ast.If):
-            if statement.orelse or len(statement.body) != 1:
-                return None
-            inner = statement.body[0]
-        value = inner.value if isinstance(inner, ast.Expr | ast.Assign) else None
-        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.keywords:
-            return None
-        function = self.now.defined.get(value.func.id)
-        if not isinstance(function, ast.FunctionDef):
-            return None
-        if any(isinstance(a, ast.Starred) for a in value.args) or value.lineno != value.end_lineno:
-            return None
-        if isinstance(inner, ast.Assign) and not set(work.results) <= set(targets_of(inner)):
-            return None
-        if isinstance(inner, ast.Expr) and (work.results or returns_value(function)):
-            return None
-        arguments = [ast.get_source_segment(self.notebook.after, a) or "" for a in value.args]
-        call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
-        lines = self.notebook.source(statement)
-        index = value.lineno - statement.lineno
-        lines[index] = put_at(lines[index], value, call)
-        return lines
-
     # -- the launch ------------------------------------------------------------------------------------------
 
     def _states(self) -> list[tuple[str, str]]:
@@ -374,15 +333,10 @@ class FunctionWriter:
         return any(isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p))
 
     def _launch(self) -> list[str]:
-        work, unit = self.work, self.unit
+        work = self.work
         targets = ", ".join([*(name for name, _ in self._states()), *work.results])
         start = f"{targets} = " if targets else ""
         lines = [f"{start}notebook_launcher({self.name}{tuple_of(self.arguments)})"]
-        if len(lines[0]) > WIDTH:
-            given = [f"{unit}({', '.join(self.arguments)}{',' if len(self.arguments) == 1 else ''}),"]
-            if len(given[0]) > WIDTH:
-                given = [f"{unit}(", *(f"{unit}{unit}{name}," for name in self.arguments), f"{unit}),"]
-            lines = [f"{start}notebook_launcher(", f"{unit}{self.name},", *given, ")"]
         for name in (*work.models, *work.states):
             lines.append(f"{name}.load_state_dict({self.notebook.state(f'{name}_state')})")
             if name in work.models and self._evaluates():

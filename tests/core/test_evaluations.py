@@ -237,7 +237,7 @@ def run(loader, optimizer=None):
             <step loss>
         total += loss.item()
         hits += (model(x).argmax(1) == y).sum().item()
-    print(total / (i + 1), hits / 10)
+    print(total / ((i + 1) * 4), hits / 10)
 <model>
 run(DataLoader(data), optimizer)
 run(DataLoader(test))

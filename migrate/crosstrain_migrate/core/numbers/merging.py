@@ -108,7 +108,7 @@ class Merging:
         divisors = [by for read in behind if (by := divisor(self.script, read)) is not None]
         size = f"len({name})" if name == written(one.source) else ""
         index = {_index(one)}.intersection(one.left.lasts)
-        own = [by for by in divisors if ast.unparse(by) == size or (index and names_in(by) == index)]
+        own = [by for by in divisors if ast.unparse(by) == size or index & names_in(by)]
         return bool(divisors) and own == divisors
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:

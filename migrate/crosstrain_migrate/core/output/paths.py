@@ -116,6 +116,6 @@ def _ending(name: ast.expr) -> str:
             return _ending(last)
         case ast.Call(func=ast.Attribute(value=text, attr="format")):
             return _ending(text)
-        case ast.Constant(value=str(text)) if "." in text:
-            return "." + text.rpartition(".")[2]
+        case ast.Constant(value=str(text)) if found := re.search(r"\.\w+$", text):
+            return found.group()
     return ""

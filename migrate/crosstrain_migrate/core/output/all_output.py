@@ -80,11 +80,7 @@ class Output:
             if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):
-                knows = (
-                    self.accelerators.name
-                    if self.accelerators.at_hand(call)
-                    else self.plan.state(call, "print")
-                )
+                knows = self.accelerators.state(call, "print")
                 self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
 
     def _is_of_others(self, call: ast.Call) -> bool:

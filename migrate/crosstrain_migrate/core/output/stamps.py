@@ -12,7 +12,7 @@ import re
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.forms import is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -223,7 +223,7 @@ class Stamps:
         asked = test if question in walk(test) else question
         if asked is not test:
             self.plan.replace(test, RULE, REASON, "broadcast_object_list([{test}])[0]", GROUP, test=test)
-        knows = self.accelerators.name if self.accelerators.at_hand(first) else self.plan.state(first, GROUP)
+        knows = self.accelerators.state(first, GROUP)
         code = f"broadcast_object_list([{{asked}} if {knows}.is_main_process else None])[0]"
         if self.plan.replace(asked, RULE, "one process asks", code, GROUP, asked=asked):
             self._import(question)
@@ -286,21 +286,12 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         text = written(node)
         bound = [value for one in script.frames for value in script.values(one, text)]
         return [*bound, *(value for value in returned if value is not None)]
-    if values := [*script.values(frame, node.id), *_unpacked(script, frame, node.id)]:
+    # `handle, path = tempfile.mkstemp()`
+    parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in _MADE]
+    if values := [*script.values(frame, node.id), *parts]:
         return values
     if isinstance(frame, ast.Module):
         return []
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
     return [value for value, _ in script.given_for(frame, node.id)]
-
-
-def _unpacked(script: Script, frame: Frame, name: str) -> list[ast.expr]:
-    """The call of which a variable is a part: `handle, path = tempfile.mkstemp()`."""
-    statements = (script.statement(store) for store in script.stores(frame, name))
-    bound = (
-        one for one in statements if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Tuple)
-    )
-    return [
-        one.value for one in bound if isinstance(one.value, ast.Call) and last_name(one.value.func) in _MADE
-    ]

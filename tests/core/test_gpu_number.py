@@ -293,9 +293,14 @@ def test_the_first_of_the_gpus_above_the_line_that_splits_them(is_above: bool) -
     assert f"Accelerator(device={split if is_above else 'args.gpus'}[0])" in after
 
 
+START = 'torch.distributed.init_process_group("nccl")'
+
+
 @pytest.mark.parametrize(("number", "told"), [("args.gpu", "device=args.gpu"), ("args.place", "")])
 def test_an_option_chooses_the_gpu_of_a_script_that_distributes_itself(number: str, told: str) -> None:
-    """A number that such a script computes is that of one of its processes."""
-    group = f'{PARSED}\nargs.place = args.gpu % 2\ntorch.distributed.init_process_group("nccl")'
+    """A number that such a script computes is that of one of its processes; the accelerator stays where the group is made."""
+    group = f"{PARSED}\nargs.place = args.gpu % 2\n{START}"
     chosen = f"{LINE}.cuda({number})\ntrain(model, {number})"
     assert f"Accelerator({told})" in converted(SCRIPT.format(begin=group, batch=IN_CUDA, chosen=chosen))
+    main = f"def main(args):\n    {START}\n    {LINE}.cuda(args.gpu)\n    train(model, args.gpu)\nmain(args)"
+    assert "Accelerator(device" not in converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=main))

@@ -167,20 +167,19 @@ class Accelerator(
             return value if value is not None else default if first is None else getattr(first, name)
 
         accumulation = gradient_accumulation_plugin, gradient_accumulation_steps
-        if first is None:
-            self.gradient_state = GradientState(options.accumulation(*accumulation, launch))
-        else:
-            self.gradient_state = GradientState(options.later_accumulation(*accumulation))
+        self.gradient_state = GradientState(
+            options.accumulation(*accumulation, launch if first is None else None)
+        )
         self.loss_reduction = chosen(loss_reduction, "loss_reduction", "mean")
+        said = {
+            "split_batches": split_batches,
+            "even_batches": even_batches,
+            "dispatch_batches": dispatch_batches,
+            "use_seedable_sampler": use_seedable_sampler,
+        }
+        firsts = None if first is None else first.dataloader_config
         self.dataloader_config = options.loader_options(
-            dataloader_config,
-            launch,
-            split_batches=split_batches,
-            even_batches=even_batches,
-            dispatch_batches=dispatch_batches,
-            use_seedable_sampler=use_seedable_sampler,
-            loss_reduction=self.loss_reduction,
-            first=None if first is None else first.dataloader_config,
+            dataloader_config, said, launch, self.loss_reduction, firsts
         )
         project = options.project(project_config, project_dir)
         self.device_placement = chosen(device_placement, "device_placement", True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from crosstrain.command_line import Command, Group, Version
 from crosstrain.launch import command as launch_commands
-from crosstrain.launch.command import Choice, usage_error
+from crosstrain.launch.command import usage_error
 from crosstrain.requirements import install
 
 MIGRATE = "migrate"
@@ -50,42 +50,6 @@ def _group(context: typer.Context, version: Version = False) -> None:
 launch_commands.add_to(main)
 
 
-class Expectation(Choice):
-    """Values of `--expect`."""
-
-    EQUAL = "equal"
-    AGREE = "agree"
-
-
-class OutputFormat(Choice):
-    """Values of `--output-format`."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Devices(Choice):
-    """Values of `--cuda`."""
-
-    AUTO = "auto"
-    ABSENT = "absent"
-    PRESENT = "present"
-
-
-class Data(Choice):
-    """Values of `--data`."""
-
-    REAL = "real"
-    SYNTHETIC = "synthetic"
-
-
-class Backend(Choice):
-    """Values of `--backend`."""
-
-    TORCH = "torch"
-    XLA = "xla"
-
-
 Original = Annotated[
     Path, typer.Argument(metavar="ORIGINAL", help="The script as it was; it runs in one process.")
 ]
@@ -98,7 +62,8 @@ Steps = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="End the runs after so many optimizer steps.")
 ]
 Expect = Annotated[
-    Expectation, typer.Option(help="agree: several processes need only finish with equal ranks.")
+    Literal["equal", "agree"],
+    typer.Option(help="agree: several processes need only finish with equal ranks."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Leave out the default launch with frozen weights.")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run.")]
@@ -119,17 +84,18 @@ Ignore = Annotated[
     typer.Option(metavar="REGEX", help="Leave out printed lines that match this regular expression."),
 ]
 Cuda = Annotated[
-    Devices,
+    Literal["auto", "absent", "present"],
     typer.Option(help="What torch.cuda.is_available() says; auto: false, unless the original needs it."),
 ]
 DataSets = Annotated[
-    Data, typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing.")
+    Literal["real", "synthetic"],
+    typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing."),
 ]
 RunBackend = Annotated[
-    Backend,
+    Literal["torch", "xla"],
     typer.Option(help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."),
 ]
-Show = Annotated[OutputFormat, typer.Option(help="What to print.")]
+Show = Annotated[Literal["text", "json"], typer.Option(help="What to print.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON report to this file, too.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the loss curves to this SVG file.")]
 
@@ -141,17 +107,17 @@ def verify(
     script_args: ScriptArgs = None,
     processes: Processes = "1,2",
     steps: Steps = None,
-    expect: Expect = Expectation.EQUAL,
+    expect: Expect = "equal",
     quick: Quick = False,
     timeout: Timeout = 300.0,
     folder: Folder = None,
     overlay: Overlay = None,
     link: Link = None,
     ignore: Ignore = None,
-    cuda: Cuda = Devices.AUTO,
-    data: DataSets = Data.REAL,
-    backend: RunBackend = Backend.TORCH,
-    output_format: Show = OutputFormat.TEXT,
+    cuda: Cuda = "auto",
+    data: DataSets = "real",
+    backend: RunBackend = "torch",
+    output_format: Show = "text",
     output: Output = None,
     figure: Figure = None,
     version: Version = False,
@@ -168,22 +134,22 @@ def verify(
     code = proof.run(
         (original, migrated),
         steps,
-        shown_as=output_format.value,
+        shown_as=output_format,
         output=output,
         figure=figure,
         fail=partial(usage_error, "verify"),
         args=script_args or [],
         processes=_numbers(processes),
-        expect=expect.value,
+        expect=expect,
         default_launch=not quick,
         timeout=timeout,
         folder=folder or Path.cwd(),
         overlay=overlay,
         links=link or [],
         ignore=ignore or [],
-        devices=None if cuda is Devices.AUTO else cuda.value,
-        data=data.value,
-        backend=backend.value,
+        devices=None if cuda == "auto" else cuda,
+        data=data,
+        backend=backend,
     )
     raise typer.Exit(code)
 

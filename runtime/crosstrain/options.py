@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,16 +96,12 @@ def refuse(options: dict[str, Any]) -> None:
 
 def loader_options(
     config: DataLoaderConfiguration | None,
+    said: Mapping[str, Any],
     launch: LaunchConfig,
-    *,
-    split_batches: bool | None,
-    even_batches: bool | Literal["weighted"] | None,
-    dispatch_batches: bool | None,
-    use_seedable_sampler: bool | None,
-    loss_reduction: str = "mean",
-    first: DataLoaderConfiguration | None = None,
+    loss_reduction: str,
+    first: DataLoaderConfiguration | None,
 ) -> DataLoaderConfiguration:
-    """The loaders' options: the arguments, else ``config``, else the launcher's choice.
+    """The loaders' options: the arguments ``said``, else ``config``, else the launcher's choice.
 
     Without ``config`` the options of ``first``, the first Accelerator's, count in place of the launcher's.
 
@@ -113,12 +109,6 @@ def loader_options(
     last batch would count twice. Raises ValueError where an argument contradicts ``config``, and for an unknown
     ``loss_reduction``.
     """
-    said = {
-        "split_batches": split_batches,
-        "even_batches": even_batches,
-        "dispatch_batches": dispatch_batches,
-        "use_seedable_sampler": use_seedable_sampler,
-    }
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"loss_reduction={loss_reduction!r} is unknown; choose 'mean' or 'sum'.")
     if first is not None and config is None:
@@ -143,24 +133,23 @@ def loader_options(
 
 
 def accumulation(
-    plugin: GradientAccumulationPlugin | None, steps: int | None, launch: LaunchConfig
-) -> GradientAccumulationPlugin:
-    """The accumulation options; ValueError where ``steps`` contradicts the plugin."""
+    plugin: GradientAccumulationPlugin | None, steps: int | None, launch: LaunchConfig | None
+) -> GradientAccumulationPlugin | None:
+    """The accumulation options; ValueError where ``steps`` contradicts the plugin.
+
+    ``launch`` is None for an Accelerator that is not the first; what that is not given is the run's own, here None.
+    """
     if plugin is not None:
         if steps not in (None, 1, plugin.num_steps):
             raise ValueError(
                 f"gradient_accumulation_steps={steps} contradicts the plugin's num_steps={plugin.num_steps}."
             )
         return plugin
-    launched = 1 if launch.gradient_accumulation_steps is None else launch.gradient_accumulation_steps
-    return GradientAccumulationPlugin(num_steps=launched if steps is None else steps)
-
-
-def later_accumulation(
-    plugin: GradientAccumulationPlugin | None, steps: int | None
-) -> GradientAccumulationPlugin | None:
-    """The accumulation options that were given to an Accelerator that is not the first; None for the run's own."""
-    return None if plugin is None and steps is None else accumulation(plugin, steps, LaunchConfig())
+    if steps is None and launch is None:
+        return None
+    launched = None if launch is None else launch.gradient_accumulation_steps
+    chosen = launched if steps is None else steps
+    return GradientAccumulationPlugin(num_steps=1 if chosen is None else chosen)
 
 
 def with_optimizer(first: bool | None, alias: bool | None) -> bool | None:

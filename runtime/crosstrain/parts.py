@@ -39,27 +39,6 @@ from crosstrain.utils.dataclasses import (
     ProjectConfiguration,
 )
 
-# Attributes that are not pickled, because `_compose` makes them.
-_PARTS = {
-    "_comm",
-    "_gradients",
-    "_prepared",
-    "_accumulation",
-    "_consistency",
-    "_same_data",
-    "_others",
-    "_outside",
-    "_batch_rows",
-    "_loose",
-    "_first_steps",
-    "_sharding",
-    "_trackers",
-    "_training",
-    "_announcement",
-    "_evaluations",
-    "_training_mode",
-}
-
 
 class Parts:
     """An Accelerator's parts: made for the first one of a run, shared by the others, made anew for a copy."""
@@ -69,6 +48,7 @@ class Parts:
     dataloader_config: DataLoaderConfiguration
     log_with: list[Any]
     _precision: Precision
+    _made: set[str]  # names of the attributes that `_compose` makes, which are not pickled
 
     def _data_plan(self, device_placement: bool | None = None) -> DataPlan:
         raise NotImplementedError
@@ -92,6 +72,7 @@ class Parts:
         """Make the objects that do the work, with nothing prepared, registered or counted."""
         if comm.replicas > 1:
             unprepared_loops.watch(PreparedLoader)
+        given = set(vars(self))
         self._comm = comm
         self._gradients = gradients = RUN.gradients
         self._prepared = prepared = PreparedObjects()
@@ -121,6 +102,7 @@ class Parts:
             self._sharding,
         )
         self._announcement = Announcement(self.state, prepared, gradients, self.dataloader_config)
+        self._made = set(vars(self)) - given
 
     def _share(
         self,
@@ -137,7 +119,7 @@ class Parts:
         accumulates: whether accumulation options were given. project, plugin, parallelism: None where they were not
         given. logs: whether trackers were given.
         """
-        vars(self).update({name: vars(first)[name] for name in _PARTS | {"_precision"}})
+        vars(self).update({name: vars(first)[name] for name in first._made | {"_precision", "_made"}})
         if accumulates:
             self._accumulation.set_steps(self._gradients.steps)
         if self.handlers.autocast is not first.handlers.autocast:
@@ -152,7 +134,7 @@ class Parts:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the options and the accumulation counts, but nothing that was prepared or registered."""
-        state = {name: value for name, value in vars(self).items() if name not in _PARTS}
+        state = {name: value for name, value in vars(self).items() if name not in self._made | {"_made"}}
         state["_composed_of"] = (self._training.project, self._sharding.plugin, self._sharding.parallelism)
         state["_counted"] = (self._accumulation.step, self._accumulation.window, self._announcement.made)
         return state

@@ -295,6 +295,11 @@ LAYER = """class Shared(torch.nn.Module):
         ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
         ("assert {} > 0", False),
         ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
+        ("if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {}", True),
+        (
+            "if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {}",
+            False,
+        ),
         (LAYER + "            self.others = [Queue(1)] * {}\n    Shared()", True),
         (LAYER + "            self.others = [1] * {}\n    Shared()", False),
     ],

@@ -97,8 +97,14 @@ def test_the_script_that_was_not_converted_trains_as_before(first: str, second: 
     assert "accelerator = Accelerator()" in text and ".is_main_process" in text, "its own part is converted"
 
 
-def test_what_a_shared_helper_asks_of_a_wrapper_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["", "and rate < 9 "])
+def test_what_a_shared_helper_asks_of_a_wrapper_stays(flag: str, tmp_path: Path) -> None:
     folder = _project(tmp_path)
+    above = (
+        'placed(Net(), "cpu")  # before the script has chosen its device\n    device' if flag else "device"
+    )
+    text = (folder / "teacher.py").read_text().replace("    device =", f"    {above} =")
+    (folder / "teacher.py").write_text(text.replace("() else", f"() {flag}else"))
     outcome, helper = convert(folder, "teacher"), (folder / "helper.py").read_text()
     assert 'return model.module if hasattr(model, "module") else model' in helper
     assert "return model.to(device)" in helper and ".setLevel(logging.INFO)" in helper

@@ -192,9 +192,3 @@ def test_every_byte_and_the_length_count(size: int, tmp_path: Path) -> None:
     changed = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in range(size)]
     others = [*changed, content + b"\0", *([content[:-1]] if size else [])]
     assert right not in [_of(file, other) for other in others]
-
-
-@pytest.mark.usefixtures("small_pieces")
-def test_pieces_that_change_places_are_told(tmp_path: Path) -> None:
-    a, b = b"a" * 64, b"b" * 64
-    assert _of(tmp_path / "one", a + b) != _of(tmp_path / "other", b + a)

@@ -40,16 +40,6 @@ def test_device_placement_decides_what_moves(monkeypatch: pytest.MonkeyPatch) ->
         accelerator.prepare(one(), one(), device_placement=[True])
 
 
-def test_a_compiled_model_is_the_users_and_computes_the_same() -> None:
-    accelerator = Accelerator(cpu=True, dynamo_backend="eager")
-    model = one()
-    assert accelerator.prepare(model) is model
-    assert accelerator.dynamo_plugin is not None
-    assert model._compiled_call_impl is not None
-    assert model(torch.full((1, 1), 3.0)).item() == 3.0
-    assert list(model.state_dict()) == ["weight"]
-
-
 # -- the step ---------------------------------------------------------------------------------------
 
 

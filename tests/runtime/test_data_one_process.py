@@ -80,23 +80,6 @@ def test_no_way_out_of_a_loop_leaves_an_active_loader(leave: str) -> None:
     assert not loader.end_of_dataloader
 
 
-def test_nested_loops_know_which_loader_is_inner() -> None:
-    active = ActiveLoaders()
-    train = prepare(DataLoader(range(6), batch_size=2), active)
-    valid = prepare(DataLoader(range(3), batch_size=2), active)
-    seen = []
-    for _ in train:
-        for _ in valid:
-            assert active.current is valid
-            seen.append(valid.end_of_dataloader)
-            if train.end_of_dataloader:
-                break
-        assert active.current is train
-        seen.append(train.end_of_dataloader)
-    assert seen == [False, True, False, False, True, False, False, True]
-    assert active.current is None
-
-
 def test_set_epoch_reaches_samplers_and_data_sets() -> None:
     class Epochs(Dataset[int]):
         def __init__(self) -> None:

@@ -54,9 +54,8 @@ def test_a_training_with_a_second_accelerator_is_that_of_the_first(world: int) -
     assert alone == shared
     weights, registered = shared[0]
     assert registered == [1, 1]
-    assert (
-        len(set(weights)) == {1: 7, 2: 5}[world]
-    )  # where it began, and after every second micro-batch and the last
+    # Where it began, and after every second micro-batch and the last
+    assert len(set(weights)) == {1: 7, 2: 5}[world]
 
 
 def test_what_is_not_given_is_the_first_ones() -> None:

@@ -18,13 +18,11 @@ from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
-from .accelerate import OWN, not_in_accelerate
 from .distributed import mapping
 from .distributed.group import late_start
+from .distributed.mapping import BeforeSpawn
 from .distributed.mpi import plan_mpi
-from .distributed.spawning import BeforeSpawn
-from .distributed.statistics import note_statistics
-from .distributed.wrappers import has_wrapper, plan_data_parallel
+from .distributed.wrappers import has_wrapper, note_statistics, plan_data_parallel
 from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
@@ -33,32 +31,37 @@ from .numbers.running import note_running_numbers
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
-from .placing.accelerator import Accelerators, Choice
-from .placing.beside import plan_beside
+from .placing.accelerator import Accelerators
 from .placing.choice import device_choice, earliest, lifted
+from .placing.cuda_alone import note_moves_with_cuda
+from .placing.device_edits import plan_beside
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads
+from .placing.known import Choice, frames_to_training
 from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
-from .placing.made_tensors import plan_made_tensors, plan_one_hot_rows
-from .placing.on_the_way import frames_to_training
-from .placing.only_with_cuda import note_moves_with_cuda
-from .placing.own_tensors import casts_to_cpu, computes_with_own_tensors, is_made_on_cpu
+from .placing.made_tensors import (
+    casts_to_cpu,
+    computes_with_own_tensors,
+    is_made_on_cpu,
+    plan_made_tensors,
+    plan_one_hot_rows,
+)
 from .placing.ranks import tell_ranks
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
-from .plan import CORE, Plan
-from .reading.arrays import is_array
+from .plan import CORE, OURS, Plan
+from .reading.certain import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.imported import uses_accelerate
-from .reading.in_order import reads_in_order
 from .reading.in_step import InStep
 from .reading.ranges import is_range
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
-from .refusals import known_wrong
+from .reading.workers import reads_in_order
+from .refusals import known_wrong, not_in_accelerate
 from .training.backward import (
     loss_of,
     note_apex,
@@ -67,21 +70,16 @@ from .training.backward import (
     plan_reduction,
     sums_over_rows,
 )
-from .training.carried import note_carried_state
-from .training.counted_batches import plan_counted_batches, plan_own_counts
-from .training.counted_rows import plan_counted_rows
-from .training.dataset_length import plan_dataset_length
-from .training.epochs import plan_counted_epochs
+from .training.counted_batches import plan_counted_batches, plan_counted_rows, plan_own_counts
 from .training.gpu_batches import plan_gpu_batches
-from .training.kept_state import note_kept_state
+from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
-from .training.queued import plan_queued, queued
+from .training.queued import drawn_seeds, plan_queued, plan_worker_seeds, queued
 from .training.schedules import plan_counted_rates
-from .training.taken import plan_taken_batches
-from .training.told import plan_told_steps
-from .training.worker_seeds import drawn_seeds, plan_worker_seeds
+from .training.taken import plan_dataset_length, plan_taken_batches
+from .training.told import plan_counted_epochs, plan_told_steps
 from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"
@@ -131,7 +129,7 @@ def convert(
     if not in_spite and (refused := known_wrong(script, roles)):
         return Conversion(text, findings=tuple(refused), trains=True)
     plan = _planned(script, roles, runtime, seen)
-    if runtime != OWN and (unsaid := not_in_accelerate(plan, roles)):
+    if runtime != OURS and (unsaid := not_in_accelerate(plan, roles)):
         return Conversion(text, findings=tuple(unsaid), roles=_roles(roles), trains=True)
     if forbidden := kept_away([one for one in plan.edits if one.transaction == CORE]):
         return Conversion(text, findings=tuple(forbidden), roles=_roles(roles), trains=True)
@@ -157,12 +155,11 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     first = Accelerators(Plan(script, runtime), roles, None, [], mapped=mapped)
     begin = first.statement(first.home)
     choice = device_choice(script, roles, first.home, begin, mapped=mapped)
-    if runtime != OWN:  # Accelerate cannot be told a device
+    if runtime != OURS:  # Accelerate cannot be told a device
         choice = None if choice is None else replace(choice, device="")
-    elif not mapped:
-        choice = below_visible(script, with_number(script, roles, choice, first.home, begin))
-    elif late_start(script, frames_to_training(script, roles, first.home)) is None:
-        choice = with_number(script, roles, choice, first.home, begin, mapped=True)
+    elif not mapped or late_start(script, frames_to_training(script, roles, first.home)) is None:
+        numbered = with_number(script, roles, choice, first.home, begin, mapped=mapped)
+        choice = below_visible(script, numbered)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         above = below_visible(script, lifted(script, choice))
@@ -181,7 +178,7 @@ def _planned_by(
     """The plan by a choice, and whether another accelerator is made before the one that has it."""
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
-    taken = queued(script, roles) if runtime == OWN and not mapped else []
+    taken = queued(script, roles) if runtime == OURS and not mapped else []
     same_data = not mapped and not roles.data and not taken and not draws_batches(script, roles)
     seeds = drawn_seeds(script) if same_data else []
     same_data = same_data and not seeds
@@ -192,7 +189,7 @@ def _planned_by(
     is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
     if not mapped and is_cpus and is_made_on_cpu(script):
         options.append("cpu=True")
-    if not mapped and runtime == OWN and reads_in_order(script):
+    if not mapped and runtime == OURS and reads_in_order(script):
         options.append("dispatch_batches=True")
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
@@ -251,7 +248,7 @@ def _planned_by(
 def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
     """What the processes clip, keep and show, where their author knew of one."""
     plan_local_passes(plan, roles, dealt)
-    plan_clipping(plan, roles, accelerators)
+    plan_clipping(plan, accelerators)
     note_carried_state(plan, roles.data)
     note_kept_state(plan, roles)
     note_seeds(plan, roles)
@@ -281,7 +278,7 @@ def _plan_numbers(
     numbers.run(merging.loops)
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
-    if plan.runtime == OWN:
+    if plan.runtime == OURS:
         Coins(plan, roles, accelerators, differing).run()
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
     devices = Devices(plan, accelerators)
@@ -346,33 +343,24 @@ def roles_in(text: str) -> list[RoleFact]:
         for call in (one.call for one in roles.backwards)
         if (loss := loss_of(call)) is not call.func
     ]
-    plan = _planned(script, roles, OWN, None)
+    plan = _planned(script, roles, OURS, None)
     return sorted({*_all_roles(roles, plan), *losses}, key=lambda role: (role.line, role.name, role.role))
 
 
 def _roles(roles: Roles) -> tuple[RoleFact, ...]:
     """Who is what, for the reports."""
-    found = [
-        RoleFact(one.text, "optimizer", one.call.lineno, f"line {one.call.lineno} steps it after a backward")
-        for one in roles.optimizers
-    ]
-    for data in roles.data:
-        line = data.node.lineno
-        found.append(
-            RoleFact(
-                roles.script.source(data.node),
-                "training loader",
-                line,
-                f"the loop of line {line} trains on it",
-            )
-        )
+    source, optimizers = roles.script.source, roles.optimizers
+    steps = [(one, one.call.lineno) for one in optimizers]
+    found = [RoleFact(one.text, "optimizer", n, f"line {n} steps it after a backward") for one, n in steps]
+    read = [(data.node, data.node.lineno) for data in roles.data]
     found += [
-        _module(roles, one, text) for one in roles.optimizers for text in roles.models_of(one.frame, one.text)
+        RoleFact(source(one), "training loader", n, f"the loop of line {n} trains on it") for one, n in read
     ]
     found += [
-        RoleFact(one.text, "scheduler", one.call.lineno, f"line {one.call.lineno} steps it")
-        for one in roles.schedulers
+        _module(roles, one, text) for one in optimizers for text in roles.models_of(one.frame, one.text)
     ]
+    steps = [(one, one.call.lineno) for one in roles.schedulers]
+    found += [RoleFact(one.text, "scheduler", n, f"line {n} steps it") for one, n in steps]
     return tuple(dict.fromkeys(found))
 
 

@@ -18,6 +18,7 @@ from .reading.imported import imported
 from .reading.script import Script
 
 CORE = e.CORE
+OURS = "crosstrain"  # the runtime that a conversion is for by default
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 _NAMES = ("Accelerator", "PartialState")
@@ -37,12 +38,18 @@ def told_by(edit: e.Edit) -> str:
     return " ".join(str(getattr(edit, name)) for name in WRITTEN if hasattr(edit, name))
 
 
+def share_of(whole: ast.expr, knows: str) -> str:
+    """The template of one process's share of a number `it`, rounded up."""
+    it = "({it})" if isinstance(whole, ast.BinOp) else "{it}"
+    return f"-(-{it} // {knows}.num_processes)"
+
+
 @dataclass
 class Plan:
     """Edits, each of a group: those of `CORE` are made together, every other group is made or left by itself."""
 
     script: Script
-    runtime: str = "crosstrain"
+    runtime: str = OURS
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     begins_early: bool = False  # one of them is above the script's choice of its device

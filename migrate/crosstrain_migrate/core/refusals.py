@@ -1,4 +1,4 @@
-"""CT901 and CT903 by use: what is known to be wrong to convert. Everything else is converted.
+"""CT901 and CT903 by use: what is known to be wrong to convert, and what cannot be said to Hugging Face's library.
 
 A script that another framework distributes is left alone; one that shares its work in a way that averaged gradients would
 break is refused, with the line and what to do.
@@ -10,20 +10,21 @@ import ast
 import re
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk_all
 
 from .distributed.group import is_called_below
-from .distributed.mapping import shards_layers
-from .plan import finding_at
+from .distributed.mapping import distributes_itself, shards_layers
+from .plan import Plan, finding_at
 from .reading.data import Data
 from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
 from .reading.frameworks import FRAMEWORKS
-from .reading.groups import makes_group
 from .reading.imported import imported
+from .reading.made import constants, is_switched_off
 from .reading.roles import Roles
 from .reading.script import Script, is_statement_call
+from .training.backward import SUMMED, sums_over_rows
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 # Statements of a file that run nothing, its docstring among them.
@@ -57,6 +58,33 @@ def known_wrong(script: Script, roles: Roles) -> list[Finding]:
         remedy = "leave it as it is, or use `torch.distributed.tensor`"
         found.append(finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED))
     return found
+
+
+def not_in_accelerate(plan: Plan, roles: Roles) -> list[Finding]:
+    """Why a script must not be converted for Accelerate, which averages the gradients of prepared modules and deals DataLoaders;
+    empty where nothing speaks against it."""
+    first = roles.backwards[0].call if roles.backwards else plan.script.entry  # a library goes backward
+    if distributes_itself(plan.script):
+        return [
+            _not_in_accelerate(
+                "CT303", first, "the script distributes itself, and Accelerate cannot take its place"
+            )
+        ]
+    if sums_over_rows(plan.script, roles):
+        return [
+            _not_in_accelerate(
+                "CT202", first, f"the loss is a sum over rows, and Accelerate has no `{SUMMED}`"
+            )
+        ]
+    if not plan.models:
+        reason = "Accelerate averages the gradients of prepared modules only, and none is known here"
+        return [_not_in_accelerate("CT201", first, reason)]
+    return []
+
+
+def _not_in_accelerate(rule: str, node: ast.AST, reason: str) -> Finding:
+    remedy = "leave --runtime accelerate out: Crosstrain's own runtime does it"
+    return finding_at(node, rule, reason, remedy, Severity.REFUSED)
 
 
 def _foreign(script: Script) -> list[Finding]:
@@ -138,34 +166,21 @@ def _is_switched_off(script: Script, node: ast.AST) -> bool:
     """Whether a node stands under a flag of its function that is false by default and that no call gives: `if use_lbfgs:`."""
     frame = script.frame(node)
     calls = script.callers(frame) if is_function_frame(frame) else []
-    if not is_function_frame(frame) or not calls or any(k.arg is None for c in calls for k in c.keywords):
+    if not is_function_frame(frame) or not calls or any(script.last(c.func) != frame.name for c in calls):
         return False
-    given = defaults_by_name(frame.args).items()
-    off = {name for name, one in given if isinstance(one, ast.Constant) and not one.value}
-    off -= {name for name in off if script.stores(frame, name)}
-    below = node
-    for one in script.around(node):
-        if (
-            isinstance(one, ast.If)
-            and below in one.body
-            and isinstance(one.test, ast.Name)
-            and one.test.id in off
-        ):
-            name = one.test.id
-            return all(
-                script.last(c.func) == frame.name
-                and not any(isinstance(a, ast.Starred) for a in c.args)
-                and script.argument_for(c, frame, name) is None
-                for c in calls
-            )
-        below = one
-    return False
+    if any(isinstance(one, ast.Starred) for c in calls for one in c.args) or any(
+        keyword.arg is None for c in calls for keyword in c.keywords
+    ):
+        return False
+    given = {name for call in calls for name in script.given_by(call, frame)}
+    known = {name: value for name, value in constants(script, frame, {}).items() if name not in given}
+    return is_switched_off(script, node, frame, known)
 
 
 def _own_processes(script: Script) -> list[Finding]:
     """Hogwild: processes of the script's own that share one model's memory, and join no group to average gradients."""
     shares = any(is_method(call, "share_memory") for call in script.calls)
-    if not shares or any(makes_group(script, call) for call in script.calls):
+    if not shares or any(script.makes_group(call) for call in script.calls):
         return []
     starts = [
         c for c in script.calls if re.search(r"(multiprocessing|mp)\.(Process|spawn)$", script.dotted(c.func))
@@ -178,7 +193,7 @@ def _own_processes(script: Script) -> list[Finding]:
 def _own_ranks(script: Script) -> list[Finding]:
     """Processes that are started one by one and join a group by ranks of the script's own: beside the launcher's, each
     would be alone, or a rank that is there already."""
-    joins = {script.frame(call) for call in script.calls if makes_group(script, call)}
+    joins = {script.frame(call) for call in script.calls if script.makes_group(call)}
     for call in script.calls if joins else ():
         target = next((k.value for k in call.keywords if k.arg == "target"), None)
         if target is None or last_name(call.func) != "Process" or not script.is_reached(call):

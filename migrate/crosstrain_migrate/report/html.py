@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -30,24 +29,6 @@ _CLASSES = {
     Token.String: "s",
     Token.Number: "m",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of one side."""
-
-    number: int
-    sign: str
-    code: Markup
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Unchanged lines (`old` and `new` show the same), or removed lines beside what replaces them."""
-
-    changed: bool
-    old: tuple[Row, ...]
-    new: tuple[Row, ...]
 
 
 def render(outcome: Outcome) -> str:
@@ -85,31 +66,17 @@ def _file(file: Migrated) -> dict[str, Any]:
         "name": file.name,
         "result": result,
         "findings": result.by_urgency,
-        "hunks": [(label, hunk, list(blocks)) for label, hunk, blocks in _diff(file)],
+        "hunks": list(_diff(file)),
         "spoken": file.source.spoken,
     }
 
 
-def _diff(file: Migrated) -> Iterator[tuple[str, Hunk, Iterator[Block]]]:
+def _diff(file: Migrated) -> Iterator[tuple[str, Hunk, list[Markup], list[Markup]]]:
+    """Each hunk, with its part's label and all lines of that part, old and new."""
     for part in file.parts():
         before, after = highlighted(part.piece.before), highlighted(part.piece.after)
         for hunk in part_hunks(part):
-            yield part.piece.label, hunk, _blocks(hunk, before, after)
-
-
-def _blocks(hunk: Hunk, before: list[Markup], after: list[Markup]) -> Iterator[Block]:
-    for left, right in hunk.blocks():
-        changed = left is not right
-        yield Block(
-            changed,
-            tuple(_row(one.old, "−" if changed else " ", before) for one in left),
-            tuple(_row(one.new, "+" if changed else " ", after) for one in right),
-        )
-
-
-def _row(number: int | None, sign: str, lines: list[Markup]) -> Row:
-    assert number is not None
-    return Row(number, sign, lines[number - 1])
+            yield part.piece.label, hunk, before, after
 
 
 def highlighted(text: str) -> list[Markup]:

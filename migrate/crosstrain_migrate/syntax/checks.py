@@ -11,19 +11,16 @@ import io
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from itertools import product
-from typing import TypeVar
 
 from .bindings import functions, own_names
 from .early import early_uses
 from .names import unbound_names
 from .nodes import Function
 from .only_main import read_by_all
+from .problems import UNPARSABLE
 from .program import parts, tree_of
 from .walks import children
-
-T = TypeVar("T")
 
 
 def check_result(before: str, after: str) -> list[str]:
@@ -49,16 +46,11 @@ def _check_file(before: str, after: str) -> list[str]:
         old = tree_of(before)
         try:
             new = tree_of(after)
-            _compiled(new)
-        except (SyntaxError, ValueError, RecursionError) as error:
-            # Some texts parse and do not compile (`return` outside a function): those must only parse again.
-            if (
-                not isinstance(error, SyntaxError)
-                or _succeeds(_compiled, old)
-                or not _succeeds(tree_of, after)
-            ):
-                line = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-                return [f"the result does not parse{line}: {getattr(error, 'msg', error)}"]
+        except UNPARSABLE as error:
+            return [_no_python(error)]
+        # Some texts parse and do not compile (`return` outside a function): those must only parse again.
+        if (problem := _uncompiled(new)) is not None and _uncompiled(old) is None:
+            return [_no_python(problem)]
         return [
             *_check_names(before, old, after, new),
             *_check_tokens(before, old, after, new),
@@ -66,16 +58,17 @@ def _check_file(before: str, after: str) -> list[str]:
         ]
 
 
-def _compiled(tree: ast.Module) -> object:
-    return compile(tree, "<text>", "exec", dont_inherit=True)
-
-
-def _succeeds(read: Callable[[T], object], text: T) -> bool:
+def _uncompiled(tree: ast.Module) -> Exception | None:
     try:
-        read(text)
-    except SyntaxError:
-        return False
-    return True
+        compile(tree, "<text>", "exec", dont_inherit=True)
+    except UNPARSABLE as error:
+        return error
+    return None
+
+
+def _no_python(error: Exception) -> str:
+    line = f" at line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+    return f"the result does not parse{line}: {getattr(error, 'msg', error)}"
 
 
 def _check_names(before: str, old: ast.Module, after: str, new: ast.Module) -> list[str]:

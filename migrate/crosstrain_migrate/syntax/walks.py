@@ -97,3 +97,8 @@ def stores_in(*code: ast.AST) -> list[ast.Name | ast.Attribute]:
     """Where pieces of code bind a variable or an attribute."""
     nodes = (n for one in code for n in walk(one) if isinstance(n, ast.Name | ast.Attribute))
     return [n for n in nodes if isinstance(n.ctx, ast.Store)]
+
+
+def names_stored_in(*code: ast.AST) -> set[str]:
+    """The variables that pieces of code bind: not the attributes, nor those of which they set a part."""
+    return {one.id for one in stores_in(*code) if isinstance(one, ast.Name)}

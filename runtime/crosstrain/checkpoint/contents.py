@@ -99,12 +99,12 @@ def _weights(folder: Path, index: int, state: dict[str, Any], safe: bool) -> Par
 
 def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> list[Part]:
     """This process's part of a sharded model and its optimizers (collective)."""
-    from crosstrain.checkpoint.sharded import fresh_groups, parts_of, write_parts
+    from crosstrain.checkpoint.sharded import fresh_groups, gates_of, parts_of, write_parts
     from crosstrain.comm.side_group import side_group
 
-    gates = training.prepared.gates
+    gates = gates_of(module, training.prepared.gates)
     parts = [Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))]
-    groups = fresh_groups(module, gates) if writer else {}
+    groups = fresh_groups(gates) if writer else {}
     return parts + [_plain(folder / name, state) for name, state in groups.items()]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from crosstrain.checkpoint import load_state, save_state
 from crosstrain.checkpoint.state_files import Reading
@@ -18,17 +19,6 @@ from crosstrain.checkpoint.weights import save_object, save_weights
 from crosstrain.comm.write_once import write_once
 from crosstrain.step import model as models
 from crosstrain.utils.dataclasses import ProjectConfiguration
-
-
-class HookHandle:
-    """Returned by the functions that register a hook; `remove` takes the hook off again."""
-
-    def __init__(self, hooks: dict[str, Any], key: str) -> None:
-        self._hooks = hooks
-        self._key = key
-
-    def remove(self) -> None:
-        self._hooks.pop(self._key, None)
 
 
 class CheckpointMembers:
@@ -141,14 +131,14 @@ class CheckpointMembers:
             )
         self._training.registered.extend(objects)
 
-    def register_save_state_pre_hook(self, hook: SaveHook) -> HookHandle:
+    def register_save_state_pre_hook(self, hook: SaveHook) -> RemovableHandle:
         """Call ``hook(models, weights, directory)`` in `save_state`, before the weights are written.
 
         ``weights`` has a state for each of ``models``; the hook itself saves the weights that it removes from the list.
         """
         return _register(self._training.save_hooks, hook)
 
-    def register_load_state_pre_hook(self, hook: LoadHook) -> HookHandle:
+    def register_load_state_pre_hook(self, hook: LoadHook) -> RemovableHandle:
         """Call ``hook(models, directory)`` in `load_state`, before the weights are read.
 
         The hook itself loads the models that it removes from the list.
@@ -213,7 +203,7 @@ class CheckpointMembers:
         load_state.load_state(self._training, input_dir, strict, Reading(runs_code, options))
 
 
-def _register(hooks: dict[str, Any], hook: Any) -> HookHandle:
-    key = uuid.uuid4().hex
-    hooks[key] = hook
-    return HookHandle(hooks, key)
+def _register(hooks: OrderedDict[int, Any], hook: Any) -> RemovableHandle:
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from crosstrain.checkpoint import state_files
 from crosstrain.checkpoint.sharded_reader import SafePlanner, check_indexes
-from crosstrain.step.fsdp import full_optimizer_state, load_full_optimizer_state
+from crosstrain.step.fsdp import FULL
 from crosstrain.step.optimizer import Gate
 
 
@@ -36,16 +36,11 @@ def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
     return owners[0]
 
 
-def parts_of(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
-    """This process's part of the model and its optimizers, for `write_parts` (collective)."""
-    return _parts(model, gates_of(model, gates))
-
-
-def fresh_groups(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+def fresh_groups(gates: Sequence[Gate]) -> dict[str, Any]:
     """The parameter groups of the optimizers that have no state yet, by file name."""
     return {
         f"groups_{index}.bin": groups_of(gate.optimizer)
-        for index, gate in enumerate(gates_of(model, gates))
+        for index, gate in enumerate(gates)
         if not gate.optimizer.state
     }
 
@@ -62,9 +57,10 @@ def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
         fresh = folder / f"groups_{index}.bin"
         if fresh.is_file():
             start_anew(gate.optimizer, state_files.load(fresh))
-        elif not gate.optimizer.state:
-            make_state(model, gate)
-    state = _parts(model, mine)
+        elif not gate.optimizer.state:  # which torch makes here, so that one can be loaded into it
+            with _by_name(model, gate):
+                dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+    state = parts_of(model, mine)
     check_indexes(folder)
     state_dict_loader.load(state, checkpoint_id=str(folder), planner=SafePlanner())
     dcp_state.set_model_state_dict(model, state["model"])
@@ -74,8 +70,8 @@ def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
                 dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
 
 
-def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
-    """The state of the model and of those optimizers that have one.
+def parts_of(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    """This process's part of the model and of its optimizers that have a state, for `write_parts` (collective).
 
     For an optimizer without a state, torch would make one by a step with zero gradients. Its next step would then
     count as the second, with another bias correction than without the checkpoint.
@@ -107,12 +103,6 @@ def _by_name(model: nn.Module, gate: Gate) -> Iterator[None]:
             delattr(model, name)
 
 
-def make_state(model: nn.Module, gate: Gate) -> None:
-    """Give the optimizer a state that one can be loaded into (collective)."""
-    with _by_name(model, gate):
-        dcp_state.get_optimizer_state_dict(model, gate.optimizer)
-
-
 def groups_of(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The options of each parameter group, without the parameters."""
     return [{name: v for name, v in group.items() if name != "params"} for group in optimizer.param_groups]
@@ -137,7 +127,7 @@ class WholeOptimizer:
         if not self._gate.optimizer.state:
             return {"groups": groups_of(self._gate.optimizer)}
         with _by_name(self._model, self._gate):
-            return full_optimizer_state(self._model, self._gate.optimizer)
+            return dict(dcp_state.get_optimizer_state_dict(self._model, self._gate.optimizer, options=FULL))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load this process's part of a whole state (collective)."""
@@ -145,4 +135,5 @@ class WholeOptimizer:
             start_anew(self._gate.optimizer, state["groups"])
             return
         with _by_name(self._model, self._gate):
-            load_full_optimizer_state(self._model, self._gate.optimizer, state)
+            options = dcp_state.StateDictOptions(full_state_dict=True)
+            dcp_state.set_optimizer_state_dict(self._model, self._gate.optimizer, state, options=options)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
+import numpy
 import torch
 
 from crosstrain.comm.protocol import Comm
@@ -93,8 +94,7 @@ def random_states(comm: Comm, draws: Draws) -> dict[str, Any]:
     found |= {name: state for name, state in common.items() if name != "device"}
     version, words, gauss = found["python"]
     states = {"random_state": (version, tuple(words), gauss), "torch_manual_seed": found["torch"]}
-    if "numpy" in found:
-        states["numpy_random_seed"] = tuple(found["numpy"])
+    states["numpy_random_seed"] = tuple(found["numpy"])
     if (state := common.get("device", comm.random_state())) is not None:
         states["device_rng_state"] = state
     return states | ({"own_draws": kinds} if kinds else {})
@@ -127,12 +127,9 @@ def _restore_common(states: dict[str, Any], comm: Comm) -> None:
 
 def load_random_states(path: Path) -> dict[str, Any] | None:
     """Read what `random_states` gave; None, with a warning, where that would run code from the file."""
-    numpy = sys.modules.get("numpy")
-    allowed: list[Any] = []
-    if numpy is not None:  # accelerate saves numpy's state as an array
-        core = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
-        allowed = [numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
-        allowed.append(vars(core)["_reconstruct"])
+    # accelerate saves numpy's state as an array.
+    core = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
+    allowed = [numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32)), vars(core)["_reconstruct"]]
     try:
         with torch.serialization.safe_globals(allowed):
             states = load(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,8 +44,8 @@ class Training:
     consistency: ReplicaConsistency
     sharding: Sharding
     registered: list[Any] = field(default_factory=list)
-    save_hooks: dict[str, SaveHook] = field(default_factory=dict)
-    load_hooks: dict[str, LoadHook] = field(default_factory=dict)
+    save_hooks: OrderedDict[int, SaveHook] = field(default_factory=OrderedDict)
+    load_hooks: OrderedDict[int, LoadHook] = field(default_factory=OrderedDict)
 
     @property
     def writes_files(self) -> bool:

@@ -44,11 +44,8 @@ def save_object(obj: Any, target: Path | IO[bytes], safe_serialization: bool = F
 
 def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
     """Write one safetensors file, atomically; a tensor of several names is stored under the first."""
-    from safetensors.torch import save_file
-
     tensors, same = untie({name: tensor.detach() for name, tensor in state.items()})
-    metadata = {"format": "pt", **same}
-    write_atomically(path, lambda beside: save_file(tensors, beside, metadata=metadata))
+    _write_shard(tensors, same, path, safe=True)
 
 
 def save_weights(

@@ -14,6 +14,7 @@ from crosstrain.comm.types import HOST
 from crosstrain.utils.nested import leaves, refill
 
 T = TypeVar("T")
+LARGE = 1 << 20  # bytes
 
 
 def gather(tensor: T, comm: Comm) -> T:
@@ -27,15 +28,10 @@ def gather(tensor: T, comm: Comm) -> T:
     return gathered
 
 
-def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int = 1 << 20) -> list[Tensor]:
-    """Reduce each tensor over the ranks, with one collective for all tensors of one dtype and device.
+def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm) -> list[Tensor]:
+    """New tensors, the same on every rank: each the "sum", "mean", "max" or "min" over the ranks.
 
-    Args:
-        reduction: "sum", "mean", "max" or "min".
-        large: a tensor of this many bytes or more has its own collective, without a copy.
-
-    Returns:
-        New tensors, the same on every rank.
+    All tensors of one dtype and device have one collective; a `LARGE` one has its own, without a copy.
     """
     if not comm.averages:  # one program computes for all processes, and each tensor is whole already
         return [comm.all_reduce(tensor, reduction) for tensor in tensors]
@@ -45,7 +41,7 @@ def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int
     together: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     out = [tensor.detach() for tensor in tensors]
     for number, tensor in enumerate(out):
-        if tensor.nbytes >= large:
+        if tensor.nbytes >= LARGE:
             out[number] = comm.all_reduce(tensor, reduction)
         else:
             together.setdefault((tensor.dtype, tensor.device), []).append(number)

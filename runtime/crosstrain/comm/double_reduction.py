@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from crosstrain.utils import checks
 
@@ -31,23 +31,15 @@ _SUMMING = {  # methods of a process group, and the position of the argument tha
 }
 
 
-class _Reference(weakref.ref[Tensor]):
-    """A weak reference that knows its key in `_known`, so that no other object is needed for each tensor."""
-
-    __slots__ = ("key",)
-    key: int
-
-
 class Origin(NamedTuple):
     """Where a tensor comes from that already contains the values of all processes."""
 
-    tensor: _Reference
     version: int
     function: str
     place: checks.Place
 
 
-_known: dict[int, Origin] = {}
+_known: Any = WeakIdKeyDictionary()  # the origins of tensors
 
 
 def remember(tensors: Iterable[Tensor], function: str) -> None:
@@ -55,14 +47,7 @@ def remember(tensors: Iterable[Tensor], function: str) -> None:
     _watch_collectives()
     place = checks.here()
     for tensor in tensors:
-        reference = _Reference(tensor, _forget)
-        reference.key = key = id(tensor)
-        _known[key] = Origin(reference, _version(tensor), function, place)
-
-
-def _forget(reference: weakref.ref[Tensor]) -> None:
-    assert isinstance(reference, _Reference)
-    _known.pop(reference.key, None)
+        _known[tensor] = Origin(_version(tensor), function, place)
 
 
 def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | None:
@@ -71,10 +56,8 @@ def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | No
     of: only results of functions whose names begin with this count.
     """
     for tensor in tensors:
-        origin = _known.get(id(tensor))
-        if origin is None or not origin.function.startswith(of):
-            continue
-        if origin.tensor() is tensor and origin.version == _version(tensor):
+        origin = _known.get(tensor)
+        if origin is not None and origin.function.startswith(of) and origin.version == _version(tensor):
             return (
                 f"{checks.here()}: {operation} gets the tensor that accelerator.{origin.function}() returned at "
                 f"{origin.place}. It already contains the values of all processes, and would be counted once for each "

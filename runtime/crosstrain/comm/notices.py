@@ -39,7 +39,7 @@ class Notices:
         self._occasion = occasion
         self._own: dict[str, str] = {}
         self._store: Any = None
-        if comm.world > 1 and dist.is_available() and dist.is_initialized():
+        if comm.world > 1 and dist.is_initialized():
             self._store = default_store().clone()  # not shared
 
     def post(self, name: str, text: str) -> None:

@@ -21,7 +21,10 @@ class Pending(Protocol):
 
 
 class Comm(Protocol):
-    """The processes and devices of a run. A *replica* holds one share of each batch: a process, or a chip of a TPU."""
+    """The processes and devices of a run. A *replica* holds one share of each batch: a process, or a chip of a TPU.
+
+    What a backend need not do, it inherits from here: nothing.
+    """
 
     device: torch.device
     rank: int
@@ -104,24 +107,27 @@ class Comm(Protocol):
         ...
 
     def shard(self, params: Iterable[nn.Parameter]) -> None:
-        """Where one program computes on several devices, leave each device its part of the parameters; else do nothing."""
-        ...
+        """Where one program computes on several devices, leave each device its part of the parameters.
+
+        Processes shard through `fully_shard`.
+        """
+        return
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make sure that an optimizer holds the parameters that `move` put on the device."""
-        ...
+        """Make sure that an optimizer holds the parameters that `move` put on the device, where these are new ones."""
+        return
 
     def to_host(self, data: T) -> T:
         """The tensors in ``data`` in a form that files can hold; names of one tensor stay names of one tensor."""
         ...
 
     def settle_precision(self, name: str, downcast: bool) -> None:
-        """Compute in this precision from now on; ValueError if the device cannot."""
-        ...
+        """Compute in this precision from now on, where autocast does not; ValueError if the device cannot."""
+        return
 
     def seed(self, seed: int) -> None:
         """Seed the device's streams that `torch.manual_seed` does not seed alike on every process."""
-        ...
+        return
 
     def seed_own(self, seed: int) -> None:
         """Seed the device's stream of this process, which then draws other numbers than those of the others."""
@@ -135,11 +141,11 @@ class Comm(Protocol):
 
     def batch_done(self) -> None:
         """Called when the body of a loop over a prepared loader has finished with a batch."""
-        ...
+        return
 
     def step_done(self) -> None:
         """Called when a prepared optimizer has made a step."""
-        ...
+        return
 
     @property
     def in_group(self) -> bool:
@@ -148,15 +154,18 @@ class Comm(Protocol):
 
     def wait_up_to(self, timeout: timedelta) -> None:
         """Give every collective another time-out, unless the script has made the group by itself."""
-        ...
+        return
 
     def use(self, index: int) -> None:
         """Take another device of this machine, alone and before anything is on the first one."""
-        ...
+        return
 
     def start_group_of_one(self) -> None:
-        """Give a script that is alone, and asks for one, a process group beside the running backend; see `TorchComm.start`."""
-        ...
+        """Give a script that is alone, and asks for one, a process group beside the running backend.
+
+        `TorchComm.start` makes it, with another backend of its class.
+        """
+        return
 
     def on_host(self) -> Comm | None:
         """A Comm with the same place among the processes that computes on the CPU; closes this one. None if impossible."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -35,8 +35,7 @@ def capture(streams: tuple[str, ...]) -> State:
         elif name == "python":
             state[name] = random.getstate()
         elif name == "numpy":
-            if numpy := sys.modules.get("numpy"):
-                state[name] = numpy.random.get_state()
+            state[name] = numpy.random.get_state()
         elif has_device(name):
             state[name] = device_random_state(name)
     return plain(state)
@@ -87,8 +86,7 @@ def restore(state: State) -> None:
         elif name == "python":
             random.setstate(value)
         elif name == "numpy":
-            if numpy := sys.modules.get("numpy"):
-                numpy.random.set_state(value)
+            numpy.random.set_state(value)
         elif name != "generators":
             set_device_random_state(name, value)
 

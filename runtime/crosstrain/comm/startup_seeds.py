@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
+from typing import Any
 
+import numpy
 import torch
 
 from crosstrain.comm.protocol import Comm
@@ -52,10 +53,10 @@ def _seeded() -> tuple[int, set[str]]:
     names = {"torch"}
     if random.getstate() == random.Random(seed).getstate():
         names.add("python")
-    if numpy := sys.modules.get("numpy"):
-        fresh, now = numpy.random.RandomState(seed % 2**32).get_state(), numpy.random.get_state()
-        if fresh[2:] == now[2:] and (fresh[1] == now[1]).all():
-            names.add("numpy")
+    fresh: Any = numpy.random.RandomState(seed % 2**32).get_state()
+    now: Any = numpy.random.get_state()
+    if fresh[2:] == now[2:] and (fresh[1] == now[1]).all():
+        names.add("numpy")
     return seed, names
 
 
@@ -63,7 +64,7 @@ def _announce(comm: Comm, seeds: list[int], apart: set[str]) -> None:
     if comm.rank != 0:
         return
     kept = [name for name in COMMON if name in apart]
-    copied = [name for name in COMMON if name not in apart and (name != "numpy" or name in sys.modules)]
+    copied = [name for name in COMMON if name not in apart]
     shown = ", ".join(map(str, seeds[:3])) + (", ..." if len(seeds) > 3 else "")
     line = f"each rank has seeded torch with a number of its own before Accelerator() ({shown})."
     if kept:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from itertools import accumulate, chain
@@ -59,7 +59,7 @@ _gather_single = cast(
 )
 
 
-class TorchComm:
+class TorchComm(Comm):
     """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and other devices that register with them.
 
     Small CPU tensors, objects and barriers are sent as frames (see `frames`). On the CPU, gradients have their own group, so
@@ -125,7 +125,7 @@ class TorchComm:
 
         Raises RuntimeError if a launcher's variables are incomplete or the process has no device.
         """
-        if dist.is_available() and dist.is_initialized():
+        if dist.is_initialized():
             place = joined_place()
             return cls(pick_device(cpu, place, index), place, owns_group=False, grouped=True)
         launched = read_place()
@@ -331,20 +331,8 @@ class TorchComm:
         if self.device != host() or any(one.device != self.device for one in tensors):
             model.to(self.device)  # where nothing moves, a model that cannot be asked for it is not asked
 
-    def shard(self, params: Iterable[nn.Parameter]) -> None:
-        pass  # processes shard through `fully_shard`
-
-    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
-        pass  # modules keep their parameters when they move
-
     def to_host(self, data: T) -> T:
         return data
-
-    def settle_precision(self, name: str, downcast: bool) -> None:
-        pass  # autocast supports every precision
-
-    def seed(self, seed: int) -> None:
-        pass  # torch.manual_seed seeds every device
 
     def seed_own(self, seed: int) -> None:
         if self.device.index is not None:
@@ -357,12 +345,6 @@ class TorchComm:
 
     def set_random_state(self, state: Any) -> None:
         torch.get_device_module(self.device).set_rng_state(state, self.device)
-
-    def batch_done(self) -> None:
-        pass
-
-    def step_done(self) -> None:
-        pass
 
     @property
     def gradient_group(self) -> dist.ProcessGroup | None:
@@ -403,9 +385,6 @@ class TorchComm:
         self._owns_group = False  # the group stays
         self.close()
         return TorchComm(HOST, place, owns_group=owns_group, grouped=grouped, timeout=self._timeout)
-
-    def start_group_of_one(self) -> None:
-        pass  # `start` makes it, with another backend of this class
 
     def close(self) -> None:
         if self._outbox is not None:

@@ -46,7 +46,7 @@ def write_once(
     The calls of one place are counted, so that a rank finds the writer's call that corresponds to its own: by the place and
     the path, or by all the lines of the script that led there.
     """
-    if not (comm.world > 1 and dist.is_available() and dist.is_initialized()):
+    if comm.world == 1 or not dist.is_initialized():
         if comm.rank == writer:
             write()
         return

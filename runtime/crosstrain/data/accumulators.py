@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from functools import reduce
 from numbers import Number
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -60,7 +60,7 @@ class Merge:
         if found <= {"number", "tensor", "array", "bool"}:
             values = [part for _, part in parts]
             if self.join:
-                return self._joined(own, values, found)
+                return self._joined(own, values)
             return self._added(own, values, found)
         if len(found) > 1:
             first, rank = (
@@ -92,7 +92,7 @@ class Merge:
             return _arrays(values)
         if not any(map(is_numpy, values)):
             return reduce(operator.add, values)
-        kind = sys.modules["numpy"].result_type(*(value for value in values if is_numpy(value))).type
+        kind = numpy.result_type(*(value for value in values if is_numpy(value))).type
         return kind(reduce(operator.add, (value.item() if is_numpy(value) else value for value in values)))
 
     def _tensors(self, own: Any, values: list[Any]) -> Tensor:
@@ -128,22 +128,12 @@ class Merge:
         on_device = any(value.on_device for value in values if isinstance(value, SentTensor))
         return tensor.to(self.device) if on_device else tensor
 
-    def _joined(self, own: Any, values: list[Any], found: set[str]) -> Any:
+    def _joined(self, own: Any, values: list[Any]) -> Any:
         tensors = [value.tensor for value in values if isinstance(value, SentTensor)]
         if len(tensors) == len(values) and all(tensor.dim() for tensor in tensors):
-            full = [tensor for tensor in tensors if len(tensor)] or tensors[:1]
-            if len({tensor.shape[1:] for tensor in full}) > 1:
-                raise Unmergeable(
-                    f"tensors of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
-                )
-            return self._placed(torch.cat(full), own, values)
+            return self._placed(torch.cat(_with_rows(tensors, "tensors")), own, values)
         if all(is_numpy(value) and value.ndim for value in values):
-            full = [value for value in values if len(value)] or values[:1]
-            if len({value.shape[1:] for value in full}) > 1:
-                raise Unmergeable(
-                    f"arrays of the shapes {_shapes(full)} cannot be concatenated along dimension 0"
-                )
-            return sys.modules["numpy"].concatenate(full)
+            return numpy.concatenate(_with_rows(values, "arrays"))
         raise Unmergeable("only tensors and arrays with at least one dimension, and lists, can be joined")
 
     # containers
@@ -240,7 +230,6 @@ class Merge:
         if isinstance(values[0], Tensor):
             return reduce(torch.maximum if largest else torch.minimum, values)
         if is_numpy(values[0]):
-            numpy = sys.modules["numpy"]
             return reduce(numpy.maximum if largest else numpy.minimum, values)
         return max(values) if largest else min(values)
 
@@ -254,7 +243,7 @@ def _kind(part: Any) -> str:
     if is_numpy(part):
         if part.dtype.kind == "b":
             return "bool"
-        return "array" if isinstance(part, sys.modules["numpy"].ndarray) else "number"
+        return "array" if isinstance(part, numpy.ndarray) else "number"
     if isinstance(part, bool):
         return "bool"
     if isinstance(part, Number):
@@ -267,14 +256,13 @@ def _kind(part: Any) -> str:
 
 
 def _arrays(values: list[Any]) -> Any:
-    numpy = sys.modules["numpy"]
     arrays = [numpy.asarray(value) for value in values]
     if len({array.shape for array in arrays}) > 1:
         raise Unmergeable(
             f"arrays of different shapes ({_shapes(arrays)}) cannot be added; with join=True they are concatenated"
         )
     dtype = numpy.result_type(*(value for value in values if is_numpy(value)))
-    wide = {
+    wide: dict[str, Any] = {
         "f": numpy.promote_types(dtype, "f8"),
         "c": numpy.promote_types(dtype, "c16"),
         "i": "i8",
@@ -284,6 +272,14 @@ def _arrays(values: list[Any]) -> Any:
         raise Unmergeable(f"an array of {dtype} cannot be added up")
     total = reduce(operator.add, (array.astype(wide.get(dtype.kind, dtype)) for array in arrays))
     return total.astype(dtype)
+
+
+def _with_rows(values: list[Any], kind: str) -> list[Any]:
+    """Those that are not empty, or the first if all are; `Unmergeable` where their other dimensions differ."""
+    full = [value for value in values if len(value)] or values[:1]
+    if len({value.shape[1:] for value in full}) > 1:
+        raise Unmergeable(f"{kind} of the shapes {_shapes(full)} cannot be concatenated along dimension 0")
+    return full
 
 
 def _shapes(values: Iterable[Any]) -> str:

@@ -1,14 +1,17 @@
-"""What iter() gives of a loader: it says how many batches the loader has, as torch's own iterators do."""
+"""Iterators: what iter() gives of a loader, and one that fails."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sized
+from collections.abc import Generator, Iterator, Sized
 from itertools import chain
 from typing import Any
 
 
 class Counted(chain[Any]):
-    """The batches of a loader. Derived from `chain`, so that no frame of Python stands between the script and its loader."""
+    """The batches of a loader, of which it says how many there are, as torch's own iterators do.
+
+    Derived from `chain`, so that no frame of Python stands between the script and its loader.
+    """
 
     def __new__(cls, batches: Generator[Any, None, None], loader: Sized) -> Counted:
         made = super().__new__(cls, batches)
@@ -23,3 +26,9 @@ class Counted(chain[Any]):
 
     def close(self) -> None:
         self.batches.close()
+
+
+def failing(error: Exception) -> Iterator[Any]:
+    """An iterator that raises the error where its first item is asked for."""
+    raise error
+    yield

@@ -17,6 +17,7 @@ from torch import Tensor
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import COMMON, State, capture, restore
 from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.counted import failing
 from crosstrain.data.first_items import Fingerprint
 from crosstrain.data.loader import Feed, Pass, Peekable, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
@@ -95,7 +96,7 @@ class DealtFeed(Feed):
         except Exception as error:
             if self._how.alone:
                 raise
-            return _raising(error)  # where all processes compare what they have read
+            return failing(error)  # where all processes compare what they have read
 
     def length(self) -> int | None:
         """The number of batches where it is sure: a class's own `__len__` may be its number of samples."""
@@ -107,11 +108,6 @@ class DealtFeed(Feed):
             raise TypeError(f"object of type {type(self._batches).__name__!r} has no len()")
         whole, rest = divmod(number, self._how.parts)
         return whole + (rest > (0 if self._how.even else self._how.part))
-
-
-def _raising(error: Exception) -> Iterator[Any]:
-    raise error
-    yield
 
 
 class _Rest:

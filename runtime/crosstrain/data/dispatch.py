@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain.comm.placement import host
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State, capture, restore
+from crosstrain.data.counted import failing
 from crosstrain.data.dispatch_channel import Agreed, Channel, Step
 from crosstrain.data.draws import Draws
 from crosstrain.data.loader import Pass, PreparedLoader, Read
@@ -149,7 +150,7 @@ class DispatchFeed:
             for _ in islice(made, skip):  # read although skipped: the first batch may complete the last
                 pass
         except Exception as error:  # the others are told when they ask for the first batch
-            made = _fail(error)
+            made = failing(error)
         finally:
             self.rng.close()
             restore(own)
@@ -273,11 +274,6 @@ class DispatchPass(Pass):
             last = all(step.last)
             if part is not None:
                 yield part, step
-
-
-def _fail(error: Exception) -> Iterator[Any]:
-    raise error
-    yield
 
 
 def _first_row(batch: Any) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from crosstrain.comm.random_streams import COMMON, State, capture, given, plain,
 from crosstrain.data.worker_seeds import mix
 
 T = TypeVar("T")
+_NUMPY: Any = numpy.random  # whose stubs lack some functions
 Kind: TypeAlias = Literal["common", "own"]
 States: TypeAlias = dict[str, Any]
 """States by stream ("torch", "python", "numpy", "device"), as each stream gives them."""
@@ -204,7 +206,9 @@ class Draws:
         before = {} if over else self._capture(aside=True)
         if kind == "own":
             self._common = before
-            self._exchange_numpy()
+            if "numpy" not in self.kept:  # reading and writing the state of numpy's global generator is slow
+                self._own_numpy = self._own_numpy or _NUMPY.MT19937(0)
+                _NUMPY.set_bit_generator(self._own_numpy)
             if self._own is None:
                 self._seed(before["torch"])
             else:
@@ -215,14 +219,6 @@ class Draws:
             self._restore(self._common)
             self._common = {}
         self._in_place = kind
-
-    def _exchange_numpy(self) -> None:
-        """Put another generator in the place of numpy's global one, because reading and writing its state is slow."""
-        if "numpy" in self.kept or not _exchanges_numpy():
-            return
-        numpy = sys.modules["numpy"]
-        self._own_numpy = self._own_numpy or numpy.random.MT19937(0)
-        numpy.random.set_bit_generator(self._own_numpy)
 
     def _seed(self, common: Tensor) -> None:
         """Seed this process's own streams from the common torch stream, which does not move."""
@@ -236,8 +232,8 @@ class Draws:
             torch.default_generator.manual_seed(seed)
         if "python" not in self.kept:
             random.seed(seed)
-        if "numpy" not in self.kept and (numpy := sys.modules.get("numpy")):
-            numpy.random.seed(seed & 0xFFFFFFFF)
+        if "numpy" not in self.kept:
+            _NUMPY.seed(seed & 0xFFFFFFFF)
         if "device" not in self.kept:
             self._comm.seed_own(seed)
 
@@ -289,9 +285,9 @@ class Draws:
         states: States = {"torch": torch.default_generator.get_state()}
         if "python" not in self.kept:
             states["python"] = random.getstate()
-        if "numpy" not in self.kept and (numpy := sys.modules.get("numpy")):
-            exchange = aside and _exchanges_numpy()
-            states["numpy"] = numpy.random.get_bit_generator() if exchange else numpy.random.get_state()
+        if "numpy" not in self.kept:
+            # Of a generator that is exchanged, the second number of a pair that `randn` has drawn is lost, on all processes.
+            states["numpy"] = _NUMPY.get_bit_generator() if aside else _NUMPY.get_state()
         if "device" not in self.kept and self._comm is not None:
             states["device"] = self._comm.random_state()
         return states
@@ -301,18 +297,9 @@ class Draws:
             torch.default_generator.set_state(states["torch"])
         if "python" in states and "python" not in self.kept:
             random.setstate(states["python"])
-        if "numpy" in states and "numpy" not in self.kept and (numpy := sys.modules.get("numpy")):
+        if "numpy" in states and "numpy" not in self.kept:
             known = isinstance(states["numpy"], tuple)
-            put = numpy.random.set_state if known else numpy.random.set_bit_generator
+            put = _NUMPY.set_state if known else _NUMPY.set_bit_generator
             put(states["numpy"])
         if states.get("device") is not None and "device" not in self.kept and self._comm is not None:
             self._comm.set_random_state(states["device"])
-
-
-def _exchanges_numpy() -> bool:
-    """Whether numpy can exchange the generator behind its global functions, as it can since 1.24.
-
-    The second number of a pair that `numpy.random.randn` has drawn is lost then, on all processes alike.
-    """
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and hasattr(numpy.random, "set_bit_generator")

@@ -13,7 +13,7 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.batch_sources import MapFeed, MapPass
 from crosstrain.data.counted import Counted
-from crosstrain.data.loader import Pass, PreparedLoader, Read
+from crosstrain.data.loader import Pass, PreparedLoader, Read, unprepared
 from crosstrain.data.samplers import ShardedBatchSampler, known_length
 from crosstrain.data.sharding import Batch, Counts
 
@@ -133,17 +133,13 @@ class WholeLoader(DataLoader[Any]):
         return batches if place is None else Counted(_placed(batches, comm, place), self)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _original, (self._crosstrain_whole[0],)
+        return unprepared, (self._crosstrain_whole[0],)
 
 
 def _placed(batches: Iterator[Any], comm: Comm, place: Any) -> Generator[Any, None, None]:
     for batch in batches:
         yield place(batch)
         comm.batch_done()
-
-
-def _original(raw: DataLoader[Any]) -> DataLoader[Any]:
-    return raw
 
 
 def source_of(loader: Any) -> Any:

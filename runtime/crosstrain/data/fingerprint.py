@@ -33,13 +33,10 @@ def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) 
     """
     prints = fingerprint(loader)
     held = self_sharded.attributes(loader.dataset, comm.rank) if one_stream else {}
-    shared = [(prints, share_of(loader), held)]
-    if comm.world > 1:
-        shared = comm.all_gather_object(shared[0])
-    prints_of, shares, helds = map(list, zip(*shared, strict=True))
+    everybody = comm.all_gather_object((prints, share_of(loader), held))
+    prints_of, shares, helds = map(list, zip(*everybody, strict=True))
     data = prints["data set"]
-    if comm.world > 1:
-        _take_one_split(loader, prints_of, comm)
+    _take_one_split(loader, prints_of, comm)
     message = _difference(prints_of) or misfit(shares, comm, data)
     if comm.world > 1:
         message = message or self_sharded.difference(helds, data)

@@ -332,7 +332,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # Preparation belongs to this process's run: a pickle or a deep copy is the user's own loader, unprepared.
-        return _user_loader, (self._crosstrain.raw,)
+        return unprepared, (self._crosstrain.raw,)
 
     def __len__(self) -> int:
         prepared = self._crosstrain
@@ -497,5 +497,6 @@ def _forward_epoch(holder: Any, epoch: int) -> None:
             forward(epoch)
 
 
-def _user_loader(raw: DataLoader[Any]) -> DataLoader[Any]:
+def unprepared(raw: DataLoader[Any]) -> DataLoader[Any]:
+    """What pickle calls to make a prepared loader again: the user's own."""
     return raw

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy
 from torch import Tensor
 
 from crosstrain.comm.types import HOST
 from crosstrain.data.sharding import Counts
-from crosstrain.utils.nested import fields_of, same_dataclass, same_mapping, same_sequence
+from crosstrain.utils.nested import every_leaf, map_leaves
 
 
 class Column(NamedTuple):
@@ -39,20 +39,9 @@ class Column(NamedTuple):
         return f"a {kind} of {len(self.value)} items"
 
 
-def columns(part: Any) -> Iterator[Column]:
+def columns(part: Any) -> list[Column]:
     """The values nested in one rank's part that `in_list` cuts by row."""
-    if isinstance(part, Mapping):
-        inner: Iterable[Any] = part.values()
-    elif (fields := fields_of(part)) is not None:
-        inner = fields.values()
-    elif _is_structure(part):
-        inner = part
-    else:
-        if _is_array(part) or _has_rows(part):
-            yield Column(part)
-        return
-    for value in inner:
-        yield from columns(value)
+    return [Column(leaf) for leaf in every_leaf(part, _is_column) if _is_array(leaf) or _has_rows(leaf)]
 
 
 def in_list(parts: list[Any], counts: Counts | None, scalars: list[bool]) -> list[Any]:
@@ -69,34 +58,30 @@ def in_list(parts: list[Any], counts: Counts | None, scalars: list[bool]) -> lis
 
 def _real(part: Any, rank: int, counts: Counts | None) -> Any:
     """A rank's part without the rows, at any depth, that only complete or fill its batch."""
-    if counts is None:
+    if counts is None or not counts.rows[rank]:
         return part
-    if isinstance(part, Mapping):
-        return same_mapping(part, {key: _real(value, rank, counts) for key, value in part.items()})
-    if (fields := fields_of(part)) is not None:
-        return same_dataclass(part, {name: _real(value, rank, counts) for name, value in fields.items()})
-    if _is_structure(part):
-        return same_sequence(part, [_real(value, rank, counts) for value in part])
-    held = counts.rows[rank]
-    if not _has_rows(part) or not held or len(part) % held:
-        return part
-    return part[: len(part) // held * counts.real[rank]]
+    held, real = counts.rows[rank], counts.real[rank]
+
+    def cut(leaf: Any) -> Any:
+        by_row = _has_rows(leaf) and len(leaf) % held == 0
+        return leaf[: len(leaf) // held * real] if by_row else leaf
+
+    return map_leaves(cut, part, _is_column)
 
 
 def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+    return isinstance(value, (Tensor, numpy.ndarray))
 
 
 def _has_rows(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or (_is_array(value) and bool(value.ndim))
 
 
-def _is_structure(value: Any) -> bool:
-    """Whether a list or tuple holds values of different types, containers among them, rather than one per row."""
+def _is_column(value: Any) -> bool:
+    """Whether a list or tuple has a value for each row, rather than values of different types, containers among them."""
     if not isinstance(value, (list, tuple)):
         return False
     kinds = {type(item) for item in value}
     if isinstance(value, list):
         kinds.discard(type(None))  # a row without a value
-    return len(kinds) > 1 and any(isinstance(item, (Tensor, Mapping, list, tuple)) for item in value)
+    return len(kinds) < 2 or not any(isinstance(item, (Tensor, Mapping, list, tuple)) for item in value)

@@ -30,7 +30,7 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
         return data
     tensors = not use_gather_object and only_tensors(data)
     hand = BatchInHand.of(active, comm, whole=tensors and not comm.averages)
-    found = [Column(leaf) for leaf in leaves(data)] if tensors else list(columns(data))
+    found = [Column(leaf) for leaf in leaves(data)] if tensors else columns(data)
     try:
         sizes = _exchange(found, hand, comm)
     except Refused as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -25,6 +25,10 @@ class SentTensor:
 
     tensor: Tensor
     on_device: bool
+
+    def on(self, device: torch.device) -> Tensor:
+        """The tensor, on this device if it was on one."""
+        return self.tensor.to(device) if self.on_device else self.tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +89,10 @@ def packed_as_it_is(value: Any) -> Any:
 def unpacked(value: Any, device: torch.device) -> Any:
     """What `packed_as_it_is` made; tensors that were on another process's device are on ``device``."""
     return map_leaves(
-        lambda leaf: received(leaf, device) if isinstance(leaf, SentTensor) else leaf,
+        lambda leaf: leaf.on(device) if isinstance(leaf, SentTensor) else leaf,
         value,
         lambda leaf: isinstance(leaf, SentTensor),
     )
-
-
-def received(sent: SentTensor, device: torch.device) -> Tensor:
-    return sent.tensor.to(device) if sent.on_device else sent.tensor
 
 
 def _sequence(value: Any) -> Any:
@@ -103,5 +103,4 @@ def _sequence(value: Any) -> Any:
 
 
 def is_numpy(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
+    return isinstance(value, (numpy.ndarray, numpy.generic))

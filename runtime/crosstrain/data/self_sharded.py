@@ -116,15 +116,12 @@ class RankWatch:
 
 
 class WatchedWorker:
-    """A `worker_init_fn` that calls the user's own and then watches the worker's first batch."""
+    """A `worker_init_fn` that watches the worker's first batch."""
 
-    def __init__(self, data: str, inner: Callable[[int], None] | None) -> None:
+    def __init__(self, data: str) -> None:
         self.data = data
-        self.inner = inner
 
     def __call__(self, worker: int) -> None:
-        if self.inner is not None:
-            self.inner(worker)
         if sys.getprofile() is None:
             self._watch = RankWatch(self.data)
             sys.setprofile(self._heard)
@@ -168,8 +165,6 @@ def _tellers() -> frozenset[CodeType]:
     """torch's functions that return the rank."""
     from torch import distributed
 
-    if not distributed.is_available():
-        return frozenset()
     return frozenset(tell.__code__ for tell in (distributed.get_rank, distributed.get_node_local_rank))
 
 

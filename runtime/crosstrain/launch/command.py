@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 import typer
 
 from crosstrain.command_line import Command, Version
+from crosstrain.launch.options import Precision, RendezvousBackend
 from crosstrain.requirements import missing
 
 if TYPE_CHECKING:
     from crosstrain.launch.options import LaunchOptions, Resolved
     from crosstrain.launch.target import Target
-
-
-class Choice(str, Enum):
-    """One of the values of an option; its text is what the user types."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class Precision(Choice):
-    """Values of `--mixed-precision`."""
-
-    NO = "no"
-    FP16 = "fp16"
-    BF16 = "bf16"
-
-
-class Rendezvous(Choice):
-    """Values of `--rdzv-backend`."""
-
-    STATIC = "static"
-    C10D = "c10d"
-
-
-class Scheduler(Choice):
-    """Values of `--emit`."""
-
-    SLURM = "slurm"
-    KUBERNETES = "kubernetes"
-    TPU_VM = "tpu-vm"
 
 
 # The options that `launch` and `test` share. None: not given here, so that the environment and the files decide.
@@ -68,7 +38,7 @@ MainProcessPort = Annotated[
     int | None, typer.Option(metavar="PORT", help="Port of machine 0 [default: 29500].")
 ]
 RdzvBackend = Annotated[
-    Rendezvous | None,
+    RendezvousBackend | None,
     typer.Option(help="How several machines find each other [default: static; c10d with restarts]."),
 ]
 Timeout = Annotated[
@@ -135,7 +105,8 @@ Tee = Annotated[
     ),
 ]
 Emit = Annotated[
-    Scheduler | None, typer.Option(help="Write a job file for a cluster instead of running anything.")
+    Literal["slurm", "kubernetes", "tpu-vm"] | None,
+    typer.Option(help="Write a job file for a cluster instead of running anything."),
 ]
 JobOption = Annotated[
     list[str] | None,
@@ -251,9 +222,8 @@ def _layered(context: typer.Context) -> tuple[LaunchOptions, dict[str, str]]:
     from crosstrain.launch.options import UsageError
 
     said = {name: context.params.get(name) for name in KINDS}
-    given = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
     try:
-        return layered(given, context.params["config_file"])
+        return layered(said, context.params["config_file"])
     except UsageError as error:
         usage_error(str(context.info_name), error)
 
@@ -280,7 +250,7 @@ def _resolve(context: typer.Context) -> Resolved:
 
 
 def _write_job(
-    kind: Scheduler,
+    kind: str,
     layers: tuple[LaunchOptions, dict[str, str]],
     target: Target,
     job_options: list[str],
@@ -290,7 +260,7 @@ def _write_job(
     from crosstrain.launch.options import UsageError
 
     try:
-        text = WRITERS[kind.value](*layers, target, job_options)
+        text = WRITERS[kind](*layers, target, job_options)
         if output is None:
             typer.echo(text, nl=False)
         else:
@@ -338,7 +308,7 @@ def _questions() -> dict[str, Any]:
     question = "Processes on all machines together (0: one for each accelerator)"
     if number := typer.prompt(question, default=0, type=int):
         options["num_processes"] = number
-    options["mixed_precision"] = _choice("Mixed precision", [one.value for one in Precision])
+    options["mixed_precision"] = _choice("Mixed precision", get_args(Precision))
     question = "Split the script's batches over the processes, so that they train as one would?"
     if typer.confirm(question, default=False):
         options["split_batches"] = True
@@ -347,7 +317,7 @@ def _questions() -> dict[str, Any]:
     return options
 
 
-def _choice(question: str, values: list[str]) -> str:
+def _choice(question: str, values: tuple[str, ...]) -> str:
     """Ask for one of the values, until the answer is one; an empty answer gives the first."""
     while (answer := typer.prompt(f"{question} ({', '.join(values)})", default=values[0])) not in values:
         typer.echo(f"{answer!r} is none of them.")

@@ -130,14 +130,16 @@ def resolve(
     count = 0 if environ.get(SHARE) == "1" else used.count
     if used.one_process:
         count = _processes_of_xla(options, environ)
-        environment |= _pjrt(environ, origin)
+        environment |= _unless_chosen("PJRT_DEVICE", "TPU", "tpu", environ, origin)
     if options.gpu_ids is not None:
         variable, ids = _choose_devices(options, devices, environ)
         environment[variable] = ",".join(ids)
         count = len(ids)
     num_processes = _num_processes(options, count, origin)
-    environment |= _threads(num_processes, environ, origin)
-    environment |= _hash_seed(environ, origin)
+    if num_processes > 1 or environ.get("OMP_NUM_THREADS"):  # a single process keeps torch's own choice
+        threads = str(max(1, usable_cores() // num_processes))
+        environment |= _unless_chosen("OMP_NUM_THREADS", threads, "cores / processes", environ, origin)
+    environment |= _unless_chosen("PYTHONHASHSEED", HASH_SEED, "default", environ, origin)
     if options.debug:
         environment["CROSSTRAIN_DEBUG"], origin["CROSSTRAIN_DEBUG"] = "1", "debug"
     config = _config(options, environ, origin)
@@ -206,13 +208,14 @@ def _processes_of_xla(options: LaunchOptions, environ: Mapping[str, str]) -> int
     return 1
 
 
-def _pjrt(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
-    """The device that XLA uses: the one in the environment (such as CPU, for tests), else the TPU."""
-    if environ.get("PJRT_DEVICE"):
-        origin["PJRT_DEVICE"] = "environment"
-        return {}
-    origin["PJRT_DEVICE"] = "tpu"
-    return {"PJRT_DEVICE": "TPU"}
+def _unless_chosen(
+    name: str, value: str, why: str, environ: Mapping[str, str], origin: dict[str, str]
+) -> dict[str, str]:
+    """A variable of the ranks, and why it has its value; nothing where the user has chosen another one."""
+    # PYTHONHASHSEED=random is Python's own default.
+    chosen = environ.get(name, "random") not in ("", "random")
+    origin[name] = "environment" if chosen else why
+    return {} if chosen else {name: value}
 
 
 def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str]) -> int:
@@ -234,30 +237,11 @@ def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str])
     return asked // machines
 
 
-def _threads(num_processes: int, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
-    """The threads of each rank, so that ranks share the cores; a single process keeps torch's own choice."""
-    if "OMP_NUM_THREADS" in environ:
-        origin["OMP_NUM_THREADS"] = "environment"
-        return {}
-    if num_processes == 1:
-        return {}
-    origin["OMP_NUM_THREADS"] = "cores / processes"
-    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // num_processes))}
-
-
 def usable_cores() -> int:
     """How many cores this process may use; a container or `taskset` may have reduced them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _hash_seed(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
-    if environ.get("PYTHONHASHSEED", "random") != "random":
-        origin["PYTHONHASHSEED"] = "environment"
-        return {}
-    origin["PYTHONHASHSEED"] = "default"
-    return {"PYTHONHASHSEED": HASH_SEED}
 
 
 def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstrain.comm.protocol import Comm, Pending
+from crosstrain.utils.dataclasses import DDPCommunicationHookType, DistributedDataParallelKwargs
 
 # The first bucket is small so that communication starts early in the backward pass.
 FIRST_BUCKET_BYTES = 1 << 20
@@ -251,6 +252,31 @@ def lay_out(
     buckets[-1].last = True
     riding = buckets[-1].extra if flags and buckets[-1].extra.numel() else None
     return buckets, riding
+
+
+def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:
+    """The communication hook that compresses gradients, with its state; None for no compression."""
+    if ddp.comm_hook == DDPCommunicationHookType.NO:
+        return None
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if callable(ddp.comm_hook):
+        return ddp.comm_hook, ddp.comm_state_option or None
+    plain: dict[str, CommHook] = {
+        "fp16": default_hooks.fp16_compress_hook,
+        "bf16": default_hooks.bf16_compress_hook,
+        "power_sgd": powerSGD_hook.powerSGD_hook,
+        "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook,
+    }
+    hook = plain[ddp.comm_hook.value]
+    state: Any = None
+    if "power_sgd" in ddp.comm_hook.value:
+        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)
+    if ddp.comm_wrapper == "fp16":
+        hook = default_hooks.fp16_compress_wrapper(hook)
+    elif ddp.comm_wrapper == "bf16":
+        hook = default_hooks.bf16_compress_wrapper(hook)
+    return hook, state
 
 
 def sparse_parameters(model: nn.Module) -> set[int]:

@@ -255,14 +255,3 @@ def load_full_state_dict(model: nn.Module, state: dict[str, Any], strict: bool =
     """Load each process's part of a whole state, which every process has read (collective)."""
     options = dcp_state.StateDictOptions(full_state_dict=True, strict=strict)
     dcp_state.set_model_state_dict(model, state, options=options)
-
-
-def full_optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-    """The whole optimizer state by parameter name, on rank 0 (collective)."""
-    return cast("dict[str, Any]", dcp_state.get_optimizer_state_dict(model, optimizer, options=FULL))
-
-
-def load_full_optimizer_state(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Load each process's part of a whole optimizer state, which every process has read (collective)."""
-    options = dcp_state.StateDictOptions(full_state_dict=True)
-    dcp_state.set_optimizer_state_dict(model, optimizer, cast("Any", state), options=options)

@@ -26,11 +26,12 @@ from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.step.bounded_rows import bounded_embeddings, shorten_rows
-from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out
+from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, communication_hook, lay_out
 from crosstrain.step.custom_backward import inside_custom_backward
 from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.step_position import BITS, StepPosition
 from crosstrain.step.watched_parameters import WatchedParameters
+from crosstrain.utils.dataclasses import DistributedDataParallelKwargs
 
 logger = logging.getLogger(__name__)
 
@@ -59,32 +60,24 @@ class GradientSync(ModelSync):
         self,
         model: nn.Module | None,
         comm: Comm,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        hook: tuple[CommHook, Any] | None = None,
-        send_buffers: bool = True,
-        keep_in_buckets: bool = False,
-        plain_backward: PlainBackward | None = None,
+        options: DistributedDataParallelKwargs,
+        plain_backward: PlainBackward | None,
     ) -> None:
-        """Watch the model, if there is one (collective).
-
-        ``keep_in_buckets``: gradients are views of the buckets, as in DDP. The other options are those of
-        `model.prepare`, in bytes for ``bucket_bytes``.
-        """
+        """Watch the model, if there is one (collective)."""
         self.watched = WatchedParameters(model, comm)
         self.joining: Callable[[], None] | None = None  # called before each averaging
         self.among_active = False  # averages are over the ranks that still have batches
         self.buffers_due = False  # gradients were averaged since the buffers were last sent
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
-        self.sends_buffers = send_buffers
+        self.sends_buffers = options.broadcast_buffers
         self._plain_backward = plain_backward
         self._only_loose = False  # a plain backward pass has reached loose parameters only
         self._weight = 1.0  # of this rank in the averaging after a plain backward pass
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
-        self._bucket_bytes = bucket_bytes
-        self._hook = hook
-        self._keep_in_buckets = keep_in_buckets
+        self._bucket_bytes = BUCKET_BYTES if options.bucket_cap_mb is None else options.bucket_cap_mb << 20
+        self._hook = communication_hook(options)
+        self._keep_in_buckets = options.gradient_as_bucket_view  # gradients are views of the buckets
         self._lock = threading.Lock()
         self._open = False  # a backward pass has reached the model and is not finished
         self._eager = False  # buckets of this pass may start as soon as they are full

@@ -15,18 +15,13 @@ from torch import Tensor, nn
 from crosstrain.comm.protocol import Comm
 from crosstrain.run import RUN
 from crosstrain.step import ddp_members
-from crosstrain.step.buckets import BUCKET_BYTES, CommHook
 from crosstrain.step.gradients import GradientSync, PlainBackward
 from crosstrain.step.model_sync import ModelSync
 from crosstrain.step.precision import Precision, compiled_inner, remove_precision
 from crosstrain.step.starting_values import start_alike
 from crosstrain.step.uneven_inputs import join
 from crosstrain.utils import checks
-from crosstrain.utils.dataclasses import (
-    DDPCommunicationHookType,
-    DistributedDataParallelKwargs,
-    FullyShardedDataParallelPlugin,
-)
+from crosstrain.utils.dataclasses import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
 from crosstrain.utils.messages import say
 
 # The prepared models, and what keeps each equal (None with one process, or where it needs no averaging).
@@ -82,26 +77,9 @@ def syncs_of(model: nn.Module | None) -> list[ModelSync]:
 
 def loose_sync(comm: Comm, ddp: DistributedDataParallelKwargs, plain_backward: PlainBackward) -> GradientSync:
     """A `GradientSync` for parameters that belong to no prepared model."""
-    sync = _gradient_sync(None, comm, ddp, plain_backward)
+    sync = GradientSync(None, comm, ddp, plain_backward)
     _LOOSE[next(_numbers)] = sync
     return sync
-
-
-def _gradient_sync(
-    model: nn.Module | None,
-    comm: Comm,
-    ddp: DistributedDataParallelKwargs,
-    plain_backward: PlainBackward | None,
-) -> GradientSync:
-    return GradientSync(
-        model,
-        comm,
-        bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
-        hook=communication_hook(ddp),
-        send_buffers=ddp.broadcast_buffers,
-        keep_in_buckets=ddp.gradient_as_bucket_view,
-        plain_backward=plain_backward,
-    )
 
 
 def prepare(
@@ -147,7 +125,7 @@ def prepare(
     elif comm.averages:
         start_alike(model, comm)
         if not evaluation_mode:  # also for a frozen model, which may be trained later
-            sync = _gradient_sync(model, comm, ddp, plain_backward)
+            sync = GradientSync(model, comm, ddp, plain_backward)
             # Of a backward pass before it was prepared; then all average, though one may have made none.
             sync.stale = stale or any(comm.all_gather_object(sync.holds_gradients()))
     if fsdp is None or not comm.averages or wrapped is not None:
@@ -283,31 +261,6 @@ def share_fault(syncs: list[ModelSync], fault: str | None) -> None:
         raise RuntimeError(fault)
     for sync in asked:
         sync.share_fault(fault)
-
-
-def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:
-    """The communication hook that compresses gradients, with its state; None for no compression."""
-    if ddp.comm_hook == DDPCommunicationHookType.NO:
-        return None
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-
-    if callable(ddp.comm_hook):
-        return ddp.comm_hook, ddp.comm_state_option or None
-    plain: dict[str, CommHook] = {
-        "fp16": default_hooks.fp16_compress_hook,
-        "bf16": default_hooks.bf16_compress_hook,
-        "power_sgd": powerSGD_hook.powerSGD_hook,
-        "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook,
-    }
-    hook = plain[ddp.comm_hook.value]
-    state: Any = None
-    if "power_sgd" in ddp.comm_hook.value:
-        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)
-    if ddp.comm_wrapper == "fp16":
-        hook = default_hooks.fp16_compress_wrapper(hook)
-    elif ddp.comm_wrapper == "bf16":
-        hook = default_hooks.bf16_compress_wrapper(hook)
-    return hook, state
 
 
 def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:

@@ -5,11 +5,11 @@ Scripts import them from here, as from ``accelerate.utils.operations``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -128,8 +128,7 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
 
 def _as_given(number: Any, value: float) -> Any:
     """The value, as numpy's number where it was one: the script may ask it for `.item()`, or for its `.dtype`."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(number, numpy.generic):
+    if not isinstance(number, numpy.generic):
         return value
     stays = isinstance(number, numpy.floating if isinstance(value, float) else numpy.integer)
     return type(number)(value) if stays else numpy.asarray(value)[()]

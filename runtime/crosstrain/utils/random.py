@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterable
 
+import numpy
 import torch
 
 from crosstrain.comm.random_streams import capture, check_streams, restore
@@ -13,7 +13,7 @@ from crosstrain.run import RUN
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
-    """Seed the random streams of python, numpy (if it is loaded), torch and the device.
+    """Seed the random streams of python, numpy, torch and the device.
 
     Args:
         device_specific: rank r uses ``seed + r``, so that noise, dropout and in-process augmentation differ between ranks.
@@ -24,8 +24,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     if device_specific:
         seed += RUN.comm.rank
     random.seed(seed)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed % 2**32)
+    numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)  # every device's generator too
     if RUN.started:
         RUN.comm.seed(common if not RUN.comm.averages else seed)

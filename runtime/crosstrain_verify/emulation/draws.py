@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from crosstrain_verify.emulation.eager_compile import replace_batch_norm
+
 # The files in which an order is drawn, and in which iter() draws the seed of a loader's workers.
 SAMPLERS, LOADERS = "torch/utils/data/sampler.py", "torch/utils/data/dataloader.py"
 NEAR = 12  # frames that are searched above a draw
@@ -255,13 +257,10 @@ def share_statistics(shares: Callable[[], list[int] | None]) -> None:
 
     Running statistics follow the first share, because several processes keep those of process 0.
     """
-    functional: Any = torch
-    real: Callable[..., Tensor] = functional.batch_norm
 
-    @functools.wraps(real)
-    def batch_norm(
-        values: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
-    ) -> Tensor:
+    def normalise(
+        real: Any, values: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+    ) -> Any:
         sizes = shares()
         dim = row_dimension(values.shape, sum(sizes)) if training and sizes else None
         if sizes is None or dim != 0:
@@ -273,7 +272,7 @@ def share_statistics(shares: Callable[[], list[int] | None]) -> None:
             out.append(real(part, weight, bias, *running, training, *rest))
         return torch.cat(out)
 
-    functional.batch_norm = batch_norm
+    replace_batch_norm(normalise)
 
 
 def _copy(buffer: Tensor | None) -> Tensor | None:

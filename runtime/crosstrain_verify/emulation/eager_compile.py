@@ -42,3 +42,15 @@ def scripted_as(replacement: Any, real: Any) -> Any:
     if operator is not None:
         builtins._register_builtin(replacement, operator)
     return replacement
+
+
+def replace_batch_norm(wrapped: Any) -> None:
+    """Put `wrapped(real, values, weight, bias, mean, var, training, *rest)` in the place of `torch.batch_norm`."""
+    module: Any = torch
+    real = module.batch_norm
+
+    @functools.wraps(real)
+    def batch_norm(*args: Any) -> Any:
+        return wrapped(real, *args)
+
+    module.batch_norm = scripted_as(batch_norm, real)

@@ -6,8 +6,6 @@ not depend on how many processes share it. Gradients, learning rates and the opt
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.emulation.eager_compile import replace_batch_norm
 
 
 def install() -> None:
@@ -33,19 +31,13 @@ def install() -> None:
 
     register_optimizer_step_pre_hook(keep)
     register_optimizer_step_post_hook(undo)
-    _keep_statistics()
+    replace_batch_norm(_normalise)
 
 
-def _keep_statistics() -> None:
-    module: Any = torch
-    real: Callable[..., Tensor] = module.batch_norm
-
-    @functools.wraps(real)
-    def batch_norm(
-        values: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
-    ) -> Tensor:
-        if training:
-            mean, var = (None if buffer is None else buffer.clone() for buffer in (mean, var))
-        return real(values, weight, bias, mean, var, training, *rest)
-
-    module.batch_norm = scripted_as(batch_norm, real)
+def _normalise(
+    real: Any, values: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+) -> Tensor:
+    if training:
+        mean, var = (None if buffer is None else buffer.clone() for buffer in (mean, var))
+    normalised: Tensor = real(values, weight, bias, mean, var, training, *rest)
+    return normalised

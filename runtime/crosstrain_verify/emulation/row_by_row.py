@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from crosstrain_verify.emulation.eager_compile import replace_batch_norm
+
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
@@ -21,16 +23,13 @@ def _unchanged(*args: Any, **kwargs: Any) -> Any:
 def install() -> None:
     """Replace the functions, for the rest of this process."""
     without_dropout()
-    module: Any = torch
-    normalise = module.batch_norm
+    replace_batch_norm(_with_running_statistics)
 
-    @functools.wraps(normalise)
-    def batch_norm(
-        values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
-    ) -> Any:
-        return normalise(values, weight, bias, mean, var, training and mean is None, *rest)
 
-    module.batch_norm = batch_norm
+def _with_running_statistics(
+    real: Any, values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+) -> Any:
+    return real(values, weight, bias, mean, var, training and mean is None, *rest)
 
 
 def without_dropout() -> None:

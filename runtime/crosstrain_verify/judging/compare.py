@@ -16,7 +16,6 @@ from crosstrain_verify.judging.passes import (
     each_has_whole,
     step_of,
     trained_on,
-    training_loaders,
 )
 from crosstrain_verify.judging.printed_lines import Volatile, printed_at, same_line
 from crosstrain_verify.judging.tolerance import Tolerance, same
@@ -172,7 +171,7 @@ def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Differe
     if len(ranks) == 1:
         return compare_batch_by_batch(original, ranks[0])
     trained = set(map(id, trained_on(original)))  # every process may look at other batches as a whole
-    for expected, shares in batches_with_shares(original, ranks, training_loaders(original)):
+    for expected, shares in batches_with_shares(original, ranks):
         if id(expected) in trained and (expected.rows or 0) > len(ranks) and each_has_whole(expected, shares):
             each = f"each of {len(ranks)} processes all {expected.rows} rows"
             return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)

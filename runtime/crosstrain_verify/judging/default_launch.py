@@ -1,7 +1,6 @@
 """The default launch with every step undone: each process takes its own batches, and evaluation sets divide unevenly.
 
-A script that does not run on the bundled runtime has no other launch. Its losses and gradients are compared, too, by
-`same_rows`.
+A script that does not run on the bundled runtime has no other launch. Its losses and gradients are compared, too.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
+from crosstrain_verify.judging.compare import Comparison, compare_events
 from crosstrain_verify.judging.evaluation import compare_frozen
 from crosstrain_verify.judging.migrated_runs import losses_of, with_verdict
 from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders, unshared
 from crosstrain_verify.judging.printed_lines import volatile
 from crosstrain_verify.judging.random_numbers import same_noise, whose
-from crosstrain_verify.judging.same_rows import compare_same_rows
+from crosstrain_verify.judging.tolerance import Tolerance
 from crosstrain_verify.records.journal import Check
 from crosstrain_verify.records.traces import RankTrace, source_line
 from crosstrain_verify.report.report import Difference, Run, Verdict
@@ -99,13 +99,38 @@ class DefaultLaunch:
         return replace(run, cause=likely_cause(evidence), notes=(*run.notes, *about))
 
     def _with_losses(self, run: Run, after: Path, variant: Variant, done: Finished) -> Run:
-        """The run with the verdict on its losses and gradients, where the rest agrees."""
-        found = compare_same_rows(self._runner, self._originals, after, variant, done)
-        if found.ours is None:
-            return replace(run, notes=(*run.notes, f"losses and gradients were not compared: {found.reason}"))
-        run = replace(with_verdict(run, found.result, Verdict.EQUAL), against=SAME_ROWS)
-        run = replace(run, losses=losses_of(found.theirs), compared=losses_of([found.ours]))
-        evidence = Evidence(found.ours, tuple(found.theirs), run, run.difference, frozen=True)
+        """The run with the verdict on its losses and gradients, where the rest agrees.
+
+        The original is given all the rows of each of their steps at once, which needs nothing from the library that the
+        result was written for. All steps are undone, so a step's loss and gradient depend on its rows alone, and not on the
+        order in which the processes take them.
+        """
+        trace = self._originals.trace
+        if trace.draws or trace.statistics:  # their rows affect each other
+            variant = replace(variant, name=f"{variant.name}, row by row", row_by_row=True)
+            done = self._runner.run(after, variant)
+        if not done.run.verdict.ok or not variant.keep:
+            return _not_compared(run, "no loader feeds the training")
+        again = Variant(
+            "original, given the same rows",
+            frozen=True,
+            cut_short=variant.cut_short,
+            leave_out=variant.leave_out,
+            replay=str(done.kept),
+            row_by_row=variant.row_by_row,
+        )
+        ours = self._originals.under(again)
+        if ours is None or ours.mixed:
+            reason = self._originals.failure or "the processes' batches cannot be joined to one"
+            return _not_compared(run, reason)
+        result = Comparison()
+        ranks = [_without_rates(rank) for rank in done.ranks]
+        result.difference = compare_events(_without_rates(ours), ranks, Tolerance(trace.epsilon), result)
+        if result.difference and ours.draws:
+            return _not_compared(run, f"training draws random numbers, and differs: {result.difference}")
+        run = replace(with_verdict(run, result, Verdict.EQUAL), against=SAME_ROWS)
+        run = replace(run, losses=losses_of(done.ranks), compared=losses_of([ours]))
+        evidence = Evidence(ours, done.ranks, run, run.difference, frozen=True)
         return replace(run, cause=likely_cause(evidence))
 
     def _frozen(self, name: str, leave_out: tuple[tuple[int, int], ...]) -> RankTrace | None:
@@ -138,6 +163,16 @@ class DefaultLaunch:
             f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning rate "
             "is the same: that is a different training, so it is not compared with one process"
         )
+
+
+def _not_compared(run: Run, reason: str) -> Run:
+    return replace(run, notes=(*run.notes, f"losses and gradients were not compared: {reason}"))
+
+
+def _without_rates(trace: RankTrace) -> RankTrace:
+    """Gradient and weight norms alone: learning rates follow the passes, which are shorter."""
+    events = (replace(event, values=event.values[:2]) for event in trace.events)
+    return replace(trace, events=tuple(events))
 
 
 def _evaluated(trace: RankTrace) -> int:

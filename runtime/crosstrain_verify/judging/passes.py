@@ -88,9 +88,10 @@ def shares_differ(original: Batch, shares: Sequence[Batch]) -> bool:
 
 
 def batches_with_shares(
-    original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int]
+    original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int] | None = None
 ) -> Iterator[tuple[Batch, tuple[Batch, ...]]]:
-    """The original's batches of these loaders, each with the batches that the processes got for it."""
+    """The original's batches of these loaders, or of those that train, each with the batches that the processes got for it."""
+    loaders = training_loaders(original) if loaders is None else loaders
     return zip(
         batches_of(original, loaders),
         zip(*(batches_of(rank, loaders) for rank in ranks), strict=False),

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.emulation.eager_compile import replace_batch_norm
 from crosstrain_verify.records.traces import Batch, Ending, Event, RankTrace
 from crosstrain_verify.tracing.batches import LoaderWatch
 from crosstrain_verify.tracing.deferred_values import DeferredValues, on_xla, square_norm
@@ -158,17 +158,14 @@ class Tracer:
 
     def _watch_statistics(self) -> None:
         """Note whether batch normalisation uses the statistics of batches."""
-        module: Any = torch
-        original: Callable[..., Any] = module.batch_norm
 
-        @functools.wraps(original)
-        def batch_norm(
-            values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+        def normalise(
+            real: Any, values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
         ) -> Any:
             self._noticed.statistics = self._noticed.statistics or bool(training)
-            return original(values, weight, bias, mean, var, training, *rest)
+            return real(values, weight, bias, mean, var, training, *rest)
 
-        module.batch_norm = scripted_as(batch_norm, original)
+        replace_batch_norm(normalise)
 
     @contextlib.contextmanager
     def _reading(self, loader: Any, first: bool) -> Iterator[None]:

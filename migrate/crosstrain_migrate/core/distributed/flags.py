@@ -13,7 +13,6 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 
@@ -34,7 +33,7 @@ def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
     """`distributed = False`, written into the script, under which it makes no group: where several processes are launched,
     it is true."""
     script = plan.script
-    for call in (one for one in script.calls if makes_group(script, one)):
+    for call in (one for one in script.calls if script.makes_group(one)):
         tests = [one.test for one in script.around(call) if isinstance(one, ast.If)]
         for test in (one for one in tests if isinstance(one, ast.Name)):
             own, module = script.frame(test), script.module(test)
@@ -53,7 +52,7 @@ def note_options(plan: Plan, roles: Roles) -> None:
     train on the same."""
     script, defaults = plan.script, _Defaults(plan)
     calls = [call for call in script.calls if SAMPLERS.search(script.last(call.func))]
-    calls = calls or [call for call in script.calls if makes_group(script, call)]
+    calls = calls or [call for call in script.calls if script.makes_group(call)]
     training = {t for one in roles.backwards for t, _ in _tests(script, one.call, 0)}  # `if args.do_train:`
     off = [defaults.off_above(call, training) for call in calls]
     tests = [found for found in off if found is not None]

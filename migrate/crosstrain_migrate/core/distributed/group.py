@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.placing.accelerator import Accelerators, Choice
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.known import Choice
 from crosstrain_migrate.core.placing.ranks import without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk
@@ -40,7 +40,7 @@ def has_branch_without_group(script: Script) -> bool:
 def _makes_group_where_asked(script: Script) -> bool:
     """Whether the author's flag makes the group, `if config.distributed: dist.init_process_group(...)`, and other code asks
     whether there is one; what reads the launcher's variables in any case has no such branch."""
-    made = [call for call in script.calls if makes_group(script, call)]
+    made = [call for call in script.calls if script.makes_group(call)]
     is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
     is_asked = any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
     return is_flagged and is_asked and not any(_reads(script, node) for node in script.table.parents)
@@ -90,7 +90,7 @@ def late_start(script: Script, frames: list[Frame]) -> Choice | None:
         return None
     for frame in frames:
         for node in script.within(frame):
-            if isinstance(node, ast.Call) and makes_group(script, node):
+            if isinstance(node, ast.Call) and script.makes_group(node):
                 chosen = [s for s in _block(script, frame, node) if _CHOOSES_DEVICE.search(ast.unparse(s))]
                 return Choice("", frame, chosen[0])
     return None
@@ -124,17 +124,7 @@ def _before_reads(script: Script, home: Frame, statement: ast.stmt, reads: list[
 
 def is_called_below(script: Script, frame: Frame, home: Frame) -> bool:
     """Whether a function runs within another, or is it."""
-    work, seen = [frame], {frame}
-    while work:
-        one = work.pop()
-        if one is home:
-            return True
-        callers = script.callers(one) if is_function_frame(one) else []
-        for caller in (script.frame(call) for call in callers):
-            if caller not in seen:
-                seen.add(caller)
-                work.append(caller)
-    return False
+    return home in script.above(frame)
 
 
 def _last_import(script: Script) -> ast.stmt:

@@ -15,11 +15,11 @@ from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
-from crosstrain_migrate.syntax.nodes import exits, last_name, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
 
 from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
@@ -37,7 +37,7 @@ Ordinals = set[tuple[Frame | None, str]]  # what numbers a device: attributes, a
 
 
 def distributes_itself(script: Script) -> bool:
-    return any(makes_group(script, call) for call in script.calls)
+    return any(script.makes_group(call) for call in script.calls)
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -100,7 +100,7 @@ class Mapping:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
                 continue
             name = self.script.dotted(call.func)
-            if makes_group(self.script, call):
+            if self.script.makes_group(call):
                 self._group(call)
             elif is_wrapper(self.script, call):
                 plan_wrapper(self.plan, self.accelerators, call)
@@ -174,8 +174,7 @@ class Mapping:
                 continue
             values = self.script.values(frame, text)
             if len(values) == 1 and len(self.script.stores(frame, text)) == 1:
-                at_hand = self.accelerators.at_hand(values[0])
-                code = f"{self.accelerators.name if at_hand else self.plan.state(values[0])}.device"
+                code = f"{self.accelerators.state(values[0])}.device"
                 self.plan.replace(values[0], DEVICE, "each process has a device of its own", code)
                 self.ordinals = self.ordinals - {(frame, text)}
 
@@ -259,3 +258,30 @@ class Mapping:
             values = self.script.values(self.script.frame(node), node.id)
             return bool(values) and all(isinstance(v, ast.Call) and self._is_group_number(v) for v in values)
         return isinstance(node, ast.Call) and last_name(node.func) in _GROUP_NUMBERS
+
+
+class BeforeSpawn:
+    """What a script does before `mp.spawn`: its one process did it then, and every process that is launched does it now."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.spawns = [c for c in script.calls if script.dotted(c.func).endswith("multiprocessing.spawn")]
+        self._frames: dict[Frame, bool] = {}
+
+    def is_alone(self, node: ast.AST) -> bool:
+        """Whether a node runs in the first process of a script that starts others."""
+        return bool(self.spawns) and self.holds(node)
+
+    def holds(self, node: ast.AST) -> bool:
+        """Whether a node runs in the first process alone, by whichever way."""
+        frame = self.script.frame(node)
+        own = [spawn for spawn in self.spawns if self.script.frame(spawn) is frame]
+        if own:
+            return all(place_of(node) < place_of(spawn) for spawn in own)
+        if isinstance(frame, ast.Module):
+            return any(isinstance(one, ast.If) and is_main_test(one) for one in self.script.around(node))
+        if frame not in self._frames:
+            self._frames[frame] = False  # for a function that calls itself
+            calls = self.script.callers(frame)
+            self._frames[frame] = bool(calls) and all(map(self.holds, calls))
+        return self._frames[frame]

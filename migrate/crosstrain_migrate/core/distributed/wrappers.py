@@ -2,6 +2,9 @@
 
 A wrapper puts `module.` before the names in a model's state. Where these names may be read or written (in files that the
 author's other scripts read, in a library) the wrapper stays, and is prepared as it is.
+
+A normalisation of the project's own that shares its batch statistics between the replicas of a DataParallel finds its sisters in
+the threads of one process. Each process has one replica, so none is found.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, pair
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, all_arguments, last_name, place_of, words, written
+from crosstrain_migrate.syntax.walks import walk
 
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
@@ -34,6 +38,11 @@ _RETURNS_IT = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", 
 _LOOKS_ONLY = {"isinstance", "hasattr", "getattr", "type", "id", "print", "len", "callable", "unwrap_model"}
 _LOOKING = (ast.Expr, ast.Compare, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue)
 _PASSES_ON = {"torch.compile", "copy.deepcopy", "copy.copy"}
+_TOLD_OF_REPLICAS = (
+    "__data_parallel_replicate__"  # the method by which a wrapper tells its layers of one another
+)
+_ALONE = "it shares its batch statistics between the replicas of one process, and each process has one"
+_OF_TORCH = "torch's own shares them between processes on GPUs: `torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)`"
 
 
 def is_wrapper(script: Script, call: ast.Call) -> bool:
@@ -93,7 +102,7 @@ def _keep_to_one_device(plan: Plan, accelerators: Accelerators, call: ast.Call, 
     if has_init or len(given) > 1 or not is_devices:
         plan.note(PARALLEL, call, _TAKES_ALL, _TAKE_OUT)
         return
-    state = accelerators.name if accelerators.at_hand(call) else plan.state(call)
+    state = accelerators.state(call)
     if given:  # one process keeps to the author's GPUs
         own = f"{{ids}} if {state}.num_processes == 1 else [{state}.device]"
         plan.replace(given[0], PARALLEL, _OWN_DEVICE, own, ids=given[0])
@@ -298,3 +307,40 @@ class NamesUsed:
 def _ends_before(node: ast.expr, statement: ast.stmt) -> bool:
     """Whether a node begins above the end of a statement."""
     return (node.lineno, node.col_offset) < (statement.end_lineno or 0, statement.end_col_offset or 0)
+
+
+def note_statistics(plan: Plan) -> None:
+    """Says which layers that the script uses compute with the batch of one process from now on."""
+    script = plan.script
+    for cls in script.table.each(ast.ClassDef):
+        if is_told(cls) and any(_is_used(script, one) for one in _with_heirs(script, cls)):
+            plan.note("CT301", cls, _ALONE, _OF_TORCH)
+
+
+def is_told(cls: ast.ClassDef) -> bool:
+    """Whether a layer is told of its replicas, or waits for one on each GPU by queues of its own."""
+    methods = {n.name for n in cls.body if isinstance(n, ast.FunctionDef)}
+    if _TOLD_OF_REPLICAS in methods or "forward" not in methods:
+        return _TOLD_OF_REPLICAS in methods
+    called = {last_name(n.func) for n in walk(cls) if isinstance(n, ast.Call)}
+    return {"device_count", "Queue"} <= called
+
+
+def _with_heirs(script: Script, cls: ast.ClassDef) -> list[ast.ClassDef]:
+    found = [cls]
+    for one in found:
+        heirs = script.table.each(ast.ClassDef)
+        found += [h for h in heirs if h not in found and one.name in map(script.last, h.bases)]
+    return found
+
+
+def _is_used(script: Script, cls: ast.ClassDef) -> bool:
+    """Whether code that runs reads the class, other than to derive from it."""
+    reads: list[ast.Name | ast.Attribute] = [*script.table.each(ast.Name), *script.table.each(ast.Attribute)]
+    return any(
+        isinstance(n.ctx, ast.Load)
+        and script.last(n) == cls.name
+        and not isinstance(script.parent(n), ast.ClassDef)
+        and script.is_reached(n)
+        for n in reads
+    )

@@ -23,7 +23,7 @@ from crosstrain_migrate.core.numbers.changes import (
     is_read,
     reads,
 )
-from crosstrain_migrate.core.numbers.meters import is_understood, only_adds
+from crosstrain_migrate.core.numbers.given import is_understood, only_adds
 from crosstrain_migrate.core.reading.forms import Frame, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.draws import RANDOM
-from crosstrain_migrate.core.reading.forms import is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import is_function_frame
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
@@ -66,7 +66,7 @@ class Coins:
                 context = f"{accelerator}.common_draws()"
                 self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
         else:
-            name = self._free_name(node)
+            name = self.script.free_name("coin", "common_coin", "coin_of_all")
             code = f"with {accelerator}.common_draws():\n    {name} = {self.script.source(node.test)}"
             self.plan.before(node, RULE, REASON, code, GROUP)
             self.plan.replace(node.test, RULE, REASON, name, GROUP)
@@ -114,10 +114,6 @@ class Coins:
     def _draws(self, node: ast.AST) -> bool:
         calls = [one for one in walk(node) if isinstance(one, ast.Call)]
         return any(RANDOM.match(self.script.dotted(one.func)) for one in calls)
-
-    def _free_name(self, node: ast.AST) -> str:
-        taken = names_in(self.script.module(node))
-        return next(name for name in ("coin", "common_coin", "coin_of_all") if name not in taken)
 
 
 def note_seeds(plan: Plan, roles: Roles) -> None:

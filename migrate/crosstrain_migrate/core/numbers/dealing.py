@@ -23,7 +23,7 @@ from crosstrain_migrate.core.reading.phases import Phases
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
-from crosstrain_migrate.core.training.periods import turns_read
+from crosstrain_migrate.core.training.numbered import turns_read
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -107,7 +107,8 @@ class Evaluations:
         if is_function_frame(frame) and is_for_workers(self.script, frame, self._for_workers):
             return False  # it puts the rows of one batch together
         sources = self.roles.sources(frame, loop.iter)
-        if not (trains or self._is_data(sources, loop)) or self._is_inside_another(loop, frame):
+        around = self.script.loops_around(loop)  # it may go over the rows of an evaluation's batch
+        if not (trains or self._is_data(sources, loop)) or any(one in self._seen for one in around):
             return False
         if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
             return False
@@ -176,10 +177,6 @@ class Evaluations:
         """Whether the body moves what the loop gives it to a device."""
         targets = names_in(loop.target)
         return any(is_method(n, "to", "cuda") and root_of(n.func) in targets for n in walk_all(loop.body))
-
-    def _is_inside_another(self, loop: ast.For, frame: Frame) -> bool:
-        """Whether a loop goes over the rows of an evaluation's batch."""
-        return any(one in self._seen for one in self.script.loops_around(loop))
 
     def _without_gradient(self, node: ast.AST, depth: int) -> bool:
         """Whether code runs without gradients or in eval mode: by a block, a decorator, `.eval()` before it, or its calls."""

@@ -21,11 +21,13 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .binding import binding
-from .leaving_out import asks_rows, may_be_missing, only_leaves_out
-from .made_alike import RULE, MadeAlike, compares
+from .made_alike import RULE, MadeAlike, compares, may_be_missing
 
 _SAVES = words("save save_model save_pretrained save_checkpoint copyfile copy dump load_state_dict")
 _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "shutil.copy")
+# What a branch that leaves out a batch may call before its `continue`, and what it may say.
+_SAYS = words("print info debug warning warn error zero_grad empty_cache")
+_TEXTS = words("item format str float int")
 ANEW = "all processes draw the same new weights"
 
 
@@ -39,7 +41,8 @@ class Decisions:
         self.differing = differing
         self._alike = MadeAlike(plan, roles, accelerators, differing)
         self._certain = Certain(self.script)
-        self._drivers = self._frames_that_drive()
+        # The code that trains, and what calls it.
+        self._drivers = {*self.script.above(*roles.frames, *(one.frame for one in roles.data))}
 
     def run(self) -> list[ast.AST]:
         """Plans them. The tests that stay each process's own, and by which it only saves."""
@@ -169,18 +172,6 @@ class Decisions:
         calls += [call for one in functions for call in self.script.calls_in(one)]
         return [one for one in calls if self._redraws(one)]
 
-    def _frames_that_drive(self) -> set[Frame]:
-        """The code that trains, and what calls it."""
-        found: set[Frame] = set()
-        work: list[Frame] = [*self.roles.frames, *(one.frame for one in self.roles.data)]
-        while work:
-            frame = work.pop()
-            if frame not in found:
-                found.add(frame)
-                callers = self.script.callers(frame) if is_function_frame(frame) else []
-                work += [self.script.frame(call) for call in callers]
-        return found
-
     # -- what becomes of it -------------------------------------------------------------------------------------
 
     def _is_own(self, node: ast.AST, by: ast.expr) -> bool:
@@ -188,7 +179,7 @@ class Decisions:
         if self.differing.level(by):
             return True
         loop = self._skipping_loop(node)
-        if loop is None or not any(asks_rows(one) for one in walk(by)):
+        if loop is None or not any(_asks_rows(one) for one in walk(by)):
             return loop is not None and may_be_missing(self.differing, by)
         data = [one for one in self.roles.data if one.loop is loop]
         return any(self._certain.gives_others(one.frame, one.node) for one in data)
@@ -201,7 +192,7 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        if only_leaves_out(self.script, node.body) and self._alike.all_come(node):
+        if _only_leaves_out(self.script, node.body) and self._alike.all_come(node):
             code = f'{self._alike.accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)
@@ -217,3 +208,32 @@ class Decisions:
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
         return loop if loop in self.differing.loops or loop in steps else None
+
+
+def _only_leaves_out(script: Script, body: list[ast.stmt]) -> bool:
+    """Whether a branch does nothing before its `continue` that a process with another batch could not do as well: what it reads
+    of a bad batch, `x[bad][0]`, may not be there in a good one."""
+    before = next((n for n, one in enumerate(body) if isinstance(one, ast.Continue)), None)
+    return before is not None and all(_is_harmless(script, one) for one in body[:before])
+
+
+def _is_harmless(script: Script, statement: ast.stmt) -> bool:
+    calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
+    if any(isinstance(n, ast.Subscript | ast.Await | ast.NamedExpr | ast.Lambda) for n in walk(statement)):
+        return False
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        given = [call for call in calls if call is not statement.value]
+        says = last_name(statement.value.func) in _SAYS and not script.functions(
+            last_name(statement.value.func)
+        )
+        return says and all(last_name(call.func) in _TEXTS for call in given)
+    if isinstance(statement, ast.Assign):
+        is_variable = all(isinstance(target, ast.Name) for target in statement.targets)
+        return is_variable and all(script.dotted(call.func).startswith("torch.") for call in calls)
+    return isinstance(statement, ast.Pass)
+
+
+def _asks_rows(node: ast.AST) -> bool:
+    """Whether an expression is a number of rows, or a shape: `len(batch)`, `x.size(0)`, `x.shape[0]`."""
+    is_number = isinstance(node, ast.Call) and last_name(node.func) in ("len", "size")
+    return is_number or (isinstance(node, ast.Attribute) and node.attr == "shape")

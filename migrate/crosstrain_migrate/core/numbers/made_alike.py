@@ -15,13 +15,12 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import loss_of
+from crosstrain_migrate.core.training.backward import losses_in
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .binding import binding, is_filled_below
-from .leaving_out import may_be_missing
 from .means import PASSED_ON, has_no_mean, holds_other, is_number, is_of_another, is_rows, number_in, tests_in
 
 RULE = "CT605"
@@ -183,8 +182,7 @@ class MadeAlike:
     def _must_stay(self, node: ast.Subscript, statement: ast.stmt) -> bool:
         """Whether an entry goes backward, or is made in the block of the statement that asks: `losses["all"] = a + b`."""
         text, frame = ast.unparse(node), self.script.frame(node)
-        losses = {ast.unparse(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
-        return text in losses or any(
+        return text in losses_in(self.roles, frame) or any(
             isinstance(one, ast.Assign) and text in map(ast.unparse, one.targets)
             for one in self.script.suite_of(statement)
         )
@@ -233,7 +231,7 @@ class MadeAlike:
     def _is_answer(self, node: ast.expr, depth: int) -> bool:
         """Whether a value is a loss, or another of a model's answers: what is the batch's own says nothing of others'."""
         frame = self.script.frame(node)
-        losses = {written(loss_of(one.call)) for one in self.roles.backwards if one.frame is frame}
+        losses = losses_in(self.roles, frame)
         for one in walk(node):
             if isinstance(one, ast.Call) and (
                 self.differing.calls_trained(one) or self._asks_part(frame, one)
@@ -254,11 +252,7 @@ class MadeAlike:
         )
 
     def accelerator(self, at: ast.AST) -> str:
-        accelerator = self.accelerators.may_be_at(at)
-        if accelerator is None:
-            self.plan.imports(at, "Accelerator", GROUP)
-            accelerator = "Accelerator()"
-        return accelerator
+        return self.accelerators.anywhere(at, GROUP)
 
     # -- what it is, and who comes to it -----------------------------------------------------------------------
 
@@ -337,3 +331,9 @@ def compares(node: ast.expr) -> bool:
         or (isinstance(n, ast.Call) and last_name(n.func) in ("isnan", "isinf", "isfinite"))
         for n in walk(node)
     )
+
+
+def may_be_missing(differing: Differing, test: ast.expr) -> bool:
+    """Whether a test asks for `found is None` of what a batch gives: the batch of another process may give something."""
+    compared = [n for n in walk(test) if isinstance(n, ast.Compare)]
+    return any(ast.unparse(n.comparators[0]) == "None" and differing.level(n.left) for n in compared)

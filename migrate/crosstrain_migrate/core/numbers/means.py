@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, words, written
@@ -104,9 +104,7 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
 def _all_values(script: Script, node: ast.expr) -> list[ast.expr]:
     """What a variable is bound to in its function, or an attribute in its class."""
     frame, text = script.frame(node), written(node)
-    cls = script.class_of(frame) if text.startswith("self.") else None
-    frames: list[Frame] = [*script.methods(cls)] if cls is not None else [frame]
-    return [value for one in frames for value in script.values(one, text)]
+    return [value for one in script.homes(frame, text) for value in script.values(one, text)]
 
 
 def holds_other(script: Script, node: ast.expr, bound: tuple[ast.stmt, ast.expr | None] | None) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.accelerate import OWN
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import CORE, Plan
+from crosstrain_migrate.core.plan import CORE, OURS, Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
@@ -45,7 +44,7 @@ class Merging:
 
     def run(self) -> None:
         for one in self.found.dealt:
-            if self.plan.runtime == OWN:
+            if self.plan.runtime == OURS:
                 self._deal(one)
             else:
                 self._stays_whole(one.loop, "Accelerate cannot merge what processes have evaluated")

@@ -19,8 +19,9 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
+from .returned import without_tail
 from .shown import shown_behind
-from .training_numbers import LOCAL, REDUCE, RULE, without_tail
+from .training_numbers import LOCAL, REDUCE, RULE
 
 _SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
 _ADDS = (Change.SUM, Change.LIST, Change.METER)
@@ -100,7 +101,7 @@ def _goes_to_others(script: Script, frame: Frame, nodes: Iterable[ast.AST], numb
     """Whether numbers are appended or added to what belongs to the function's object, or is given to it, and others read:
     `net.history["loss"].append(total / n)`, `self.sum += loss.item()`."""
     cls = script.class_of(frame)
-    others = [method for method in (script.methods(cls) if cls else ()) if method is not frame]
+    others = [method for method in script.methods(cls) if method is not frame]
     for node in nodes:
         held, told = None, getattr(node, "args", [])
         if is_method(node, "append"):
@@ -229,9 +230,9 @@ def _passes(script: Script, roles: Roles) -> list[_Site]:
     found = [_Site(one.call, one.frame, _loss_of(script, one)) for one in roles.backwards]
     for one in list(found):
         text = written(one.loss)
-        if is_function_frame(one.frame) and text in script.parameters(one.frame):
-            given = ((c, script.argument_for(c, one.frame, text)) for c in script.direct_callers(one.frame))
-            found += [_Site(c, script.frame(c), loss) for c, loss in given if loss is not None]
+        given = script.given_for(one.frame, text)
+        direct = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
+        found += [_Site(call, script.frame(call), loss) for loss, call in given if call in direct]
     return found
 
 

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import loss_of, sums_over_rows
+from crosstrain_migrate.core.training.backward import losses_in, sums_over_rows
 from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
@@ -26,7 +26,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .accumulators import Pass, adds_itself
 from .changes import Change
 from .means import is_object
-from .returned import returns_loss
+from .returned import returns_loss, without_tail
 from .whole_counts import WholeCounts, plan_bars
 
 RULE = "CT602"
@@ -42,7 +42,6 @@ _BATCHES = re.compile(
 )
 _MEANS = ("mean", "fmean", "average", "sum", "len")
 _VARIABLES = (ast.Name, ast.Attribute, ast.Subscript)
-_OF_LOSS = ("item", "detach", "float", "cpu", "double", "clone")
 
 
 class TrainingNumbers:
@@ -262,7 +261,7 @@ class TrainingNumbers:
         if self._counts_rows(value):
             return SUM
         text = written(value) if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) else ""
-        if text and text in self._losses(frame):
+        if text and text in losses_in(self.roles, frame):
             return SUM if self._loss_is_sum else MEAN
         if isinstance(value, ast.Name) and self._is_first_of_shape(frame, value.id):
             return SUM
@@ -278,11 +277,6 @@ class TrainingNumbers:
                 return UNSURE
             return STEPS if value.id.isupper() or not made else UNSURE
         return UNSURE
-
-    def _losses(self, frame: Frame) -> set[str]:
-        """What a frame calls backward on."""
-        losses = [loss_of(one.call) for one in self.roles.backwards if one.frame is frame]
-        return {written(one) for one in losses if isinstance(one, ast.Name | ast.Attribute | ast.Subscript)}
 
     def _is_first_of_shape(self, frame: Frame, name: str) -> bool:
         """`n` of `n, width = x.shape`"""
@@ -389,24 +383,3 @@ def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:
     """Whether what a loop adds to is otherwise only set back to a constant in it."""
     others = [node for change, node in made if change is not Change.SUM]
     return all(isinstance(getattr(node, "value", None), ast.Constant) for node in others)
-
-
-def without_tail(value: ast.expr) -> ast.expr:
-    """`loss` of `loss.detach().item()` and of `float(loss)`; `x` of `loss.data`."""
-    while True:
-        if is_method(value, *_OF_LOSS):
-            value = value.func.value
-        elif (
-            isinstance(value, ast.Call) and last_name(value.func) in ("float", "int") and len(value.args) == 1
-        ):
-            value = value.args[0]
-        elif isinstance(value, ast.Attribute) and value.attr == "data":
-            value = value.value
-        elif (
-            isinstance(value, ast.Subscript)
-            and isinstance(value.value, ast.Attribute)
-            and value.value.attr == "data"
-        ):
-            value = value.value  # `loss.data[0]`, as it was before PyTorch 0.4
-        else:
-            return value

@@ -184,10 +184,8 @@ class WholeCounts:
             return found if len(found) == len(stores) else []
         is_given = text in self.script.parameters(frame) and not self.script.stores(frame, text)
         if is_given and is_function_frame(frame):
-            calls = self.script.callers(frame)
-            given = [(self.script.frame(c), self.script.argument_for(c, frame, text)) for c in calls]
-            known = [(home, value) for home, value in given if value is not None]
-            return known if len(known) == len(calls) else []
+            known = [(self.script.frame(call), value) for value, call in self.script.given_for(frame, text)]
+            return known if len(known) == len(self.script.callers(frame)) else []
         home = frame if self.script.binds(frame, text) else self.script.module(node)
         values = [(home, value) for value in self.script.values(home, text)]
         stores = self.script.stores(home, text)

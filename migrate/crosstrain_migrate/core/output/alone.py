@@ -30,7 +30,7 @@ def plan_alone(script: Script, files: Files, audience: Audience) -> None:
         function = files.helpers.called(call)
         if function is not None and _removes_folder(script, function):
             run = _Run(script, files, function)
-            if run.is_one_processes() and not _gives_objects(script, call):
+            if run.is_one_processes() and not _gives_objects(call):
                 files.let_one(script.statement(call))
 
 
@@ -40,7 +40,7 @@ def _removes_folder(script: Script, function: Function) -> bool:
     return makes and any(script.dotted(one.func) == "shutil.rmtree" for one in calls)
 
 
-def _gives_objects(script: Script, call: ast.Call) -> bool:
+def _gives_objects(call: ast.Call) -> bool:
     """Whether a call gives more than numbers that it computes: something that the function may change."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return any(isinstance(one, ast.Name | ast.Attribute | ast.Call) for one in given)
@@ -69,7 +69,7 @@ class _Run:
         cls = self.script.class_of(self.script.frame(call))
         made = [
             value
-            for method in (self.script.methods(cls) if cls is not None else ())
+            for method in self.script.methods(cls)
             for value in self.script.values(method, written(call.func.value))
         ]
         classes = [self.script.class_made(value) for value in made]

@@ -17,9 +17,9 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
-from . import commands, fetching, writers
+from . import commands, writers
 from .audience import Audience
 from .files import Files
 
@@ -45,11 +45,11 @@ class Downloads:
         for call in [*chosen, *self.script.calls]:  # before what these run is looked at alone
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
-            if fetching.fetches_itself(self.script, call):
+            if commands.fetches_itself(self.script, call):
                 self._first(call, self.script.statement(call))
                 if call in chosen and self._comes_first(call):
                     self.audience.guard(*self._constructors)
-            elif fetching.fetches(self.script, call) or self._answers(call):
+            elif commands.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
                 self._first(call, asking)  # nobody knows what files it makes
@@ -74,7 +74,7 @@ class Downloads:
         """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""
         if not any(k.arg == "download" for k in call.keywords) or self.script.run_by(call):
             return False
-        return bool(self._constructors) and fetching.fetches_itself(self.script, call)
+        return bool(self._constructors) and commands.fetches_itself(self.script, call)
 
     @cached_property
     def _constructors(self) -> list[Function]:
@@ -165,7 +165,7 @@ class Downloads:
         if isinstance(test, ast.BoolOp):
             others = [one for one in test.values if not self._says_whether_there(one)]
             return len(others) < len(test.values) and all(
-                fetching.is_off(self.script, test, one) for one in others
+                commands.is_off(self.script, test, one) for one in others
             )
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self._says_whether_there(test.operand)
@@ -184,7 +184,7 @@ class Downloads:
         nodes = walk_all(function.body)
         tests = [n for n in nodes if isinstance(n, ast.If)]
         asking = [n for n in tests if writers.asks_for_files(n.test)]
-        flags = {n.id for n in walk_all(asking) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        flags = names_stored_in(*asking)
         ways_out = [
             one
             for one in tests
@@ -257,7 +257,7 @@ class Downloads:
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
         if not statements or not all(map(self._may_wait, statements)):
-            if isinstance(call, ast.Call) and (fetching.fetches(self.script, call) or not self._makes(call)):
+            if isinstance(call, ast.Call) and (commands.fetches(self.script, call) or not self._makes(call)):
                 self._leave(call)  # what is made here is guarded as any file is
             return
         self._first_there.update(zip(statements, states, strict=True))
@@ -298,14 +298,13 @@ class Downloads:
         statement = self._block(call)
         suite = self.script.suite_of(statement)
         behind = suite[suite.index(statement) + 1 :]
-        binds = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for n in walk(statement))
-        state = self.files.state(statement)
+        binds = bool(names_stored_in(statement))
         is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
         if not behind or is_tried or (binds and not isinstance(statement, ast.With)):
             self._leave(call)
             return
         if self.files.guard(statement):
-            self.plan.before(behind[0], RULE, REASON, f"{state}.wait_for_everyone()", GROUP)
+            self.files.wait_above(behind[0], REASON, RULE, GROUP, at=statement)
 
     def _inside(self, node: ast.AST) -> Iterator[ast.AST]:
         """What stands around a node in its function."""

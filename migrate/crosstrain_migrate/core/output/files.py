@@ -7,23 +7,21 @@ that is opened for writing is the null device on the other processes.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
-from crosstrain_migrate.core import accelerate
-from crosstrain_migrate.core.output.null_device import null_device
+from crosstrain_migrate.core.output.helpers import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.plan import OURS, Plan
 from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import walk
 
 from . import commands, writers
 from .audience import OWN, Audience
-from .helpers import Helpers, draws
-from .meetings import Meetings
-from .paths import Paths
-from .reads import Reads
+from .helpers import Helpers, Meetings, draws, reads_behind
+from .paths import Paths, Reads
 from .stamps import Stamps
 
 FILE = "CT403"
@@ -100,23 +98,24 @@ class Files:
         """Whether every process makes something of what a call returns."""
         return self.audience.is_all(call) and not writers.stands_alone(self.script, call)
 
-    def guard(self, statement: ast.stmt, call: ast.Call | None = None) -> bool:
-        """Plans that one process comes to a statement; False, with a note, where that is not sure to be right."""
-        return self.guard_before(statement, [], call)
+    def guard(
+        self, statement: ast.stmt, call: ast.Call | None = None, reads: Sequence[ast.Call] = ()
+    ) -> bool:
+        """Plans that one process comes to a statement, and that all wait for it at `reads`; False, with a note, where that is
+        not sure to be right."""
+        if self._guarded(statement, call, reads):
+            return True
+        self.leave(statement)
+        return False
 
     def let_one(self, statement: ast.stmt) -> None:
         """Plans that one process comes to a statement of which it is known that no other needs it."""
         self._guards.append(statement)
         self.audience.guard(statement)
 
-    def guard_before(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
-        """As `guard`; all wait for the main process at `reads`."""
-        if self._guarded(statement, reads, call):
-            return True
-        self.leave(statement)
-        return False
-
-    def _guarded(self, statement: ast.stmt, reads: list[ast.Call], call: ast.Call | None = None) -> bool:
+    def _guarded(
+        self, statement: ast.stmt, call: ast.Call | None = None, reads: Sequence[ast.Call] = ()
+    ) -> bool:
         paths = self.paths.of_write(call) if call is not None else set()
         if (
             self._is_needed_by_all(statement)
@@ -153,11 +152,10 @@ class Files:
             reason = "the main process may remove this file before another one has read it"
             self.plan.note(FILE, removal, reason, "wait before it: `accelerator.wait_for_everyone()`")
         elif is_read:
-            code = f"{self.state(removal)}.wait_for_everyone()"
             self._waited.append(statement)
-            self.plan.before(statement, FILE, "all have read what the main process removes", code, GROUP)
+            self.wait_above(statement, "all have read what the main process removes", at=removal)
 
-    def _may_wait_at(self, reads: list[ast.Call]) -> bool:
+    def _may_wait_at(self, reads: Sequence[ast.Call]) -> bool:
         return all(self.audience.comes_alike(read) for read in reads)
 
     def _is_needed_by_all(self, statement: ast.stmt) -> bool:
@@ -181,7 +179,7 @@ class Files:
 
     def state(self, node: ast.AST) -> str:
         """What knows the main process at a node."""
-        return self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node, GROUP)
+        return self.accelerators.state(node, GROUP)
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
@@ -268,9 +266,14 @@ class Files:
         return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
 
     def _wait_before(self, read: ast.Call) -> None:
-        code = f"{self.state(read)}.wait_for_everyone()"
         reason = "what the main process wrote is there before all read it"
-        self.plan.before(self.script.statement(read), FILE, reason, code, GROUP)
+        self.wait_above(self.script.statement(read), reason, at=read)
+
+    def wait_above(
+        self, statement: ast.stmt, reason: str, rule: str = FILE, group: str = GROUP, *, at: ast.AST
+    ) -> None:
+        """Plans that all wait for each other above a statement. at: where it is asked what knows the processes."""
+        self.plan.before(statement, rule, reason, f"{self.state(at)}.wait_for_everyone()", group)
 
     # -- functions that only write -----------------------------------------------------------------------------
 
@@ -323,7 +326,7 @@ class Files:
         ):
             return False
         passes = [data.loop for data in self.accelerators.roles.data]
-        may_draw = self.plan.runtime == accelerate.OWN and self.helpers.only_writes(function, may_draw=True)
+        may_draw = self.plan.runtime == OURS and self.helpers.only_writes(function, may_draw=True)
         return may_draw and all(
             self.audience.comes_alike(call)
             and not any(one in passes for one in self.script.loops_around(call))
@@ -353,7 +356,7 @@ class Files:
         is_behind = statement in self._drawing or not self._may_wait_at(reads)
         if is_behind and (self.script.loops_around(statement) or not self.audience.comes_alike(statement)):
             return  # what the function writes is guarded there
-        if self._guarded(statement, [] if is_behind else reads) and is_behind:
+        if self._guarded(statement, reads=[] if is_behind else reads) and is_behind:
             self._ended.append(statement)
 
     # -- files that are opened ---------------------------------------------------------------------------------
@@ -364,14 +367,14 @@ class Files:
         if (
             len(node.items) != 1
             or not writers.opens_to_write(self.script, opener)
-            or not self._only_writes(node)
+            or not self.meetings.only_writes(node)
         ):
             return
         assert isinstance(opener, ast.Call)
         if self._is_temporary(opener):
             return
         target = node.items[0].optional_vars
-        reads = self._reads_behind(node, target.id) if isinstance(target, ast.Name) else []
+        reads = reads_behind(self.script, node, target.id) if isinstance(target, ast.Name) else []
         closings = [self.script.statement(read) for read in reads]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
@@ -379,37 +382,6 @@ class Files:
             for statement in closings:
                 self._guards.append(statement)
                 self.audience.guard(statement)
-
-    def _reads_behind(self, node: ast.With, name: str) -> list[ast.expr]:
-        """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
-        frame, end = self.script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
-        stores = [one for one in self.script.stores(frame, name) if place_of(one) > end]
-        raised = [one for one in stores if isinstance(self.script.parent(one), ast.AugAssign)]
-        anew = [one for one in stores if one not in raised]
-        reads = (one for one in (*self.script.reads(frame, name), *raised) if place_of(one) > end)
-        return [one for one in reads if not any(self._is_always_above(s, one) for s in anew)]
-
-    def _is_always_above(self, store: ast.expr, read: ast.expr) -> bool:
-        """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
-        around = [one for one in (read, *self.script.around(read)) if isinstance(one, ast.stmt)]
-        beside = (one for around_it in around for one in self.script.suite_of(around_it))
-        return place_of(store) < place_of(read) and self.script.statement(store) in beside
-
-    def _only_writes(self, node: ast.With) -> bool:
-        inside = walk_all(node.body)
-        stores = [
-            n for n in inside if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store)
-        ]
-        if any("." in written(n) or self._reads_behind(node, written(n)) for n in stores):
-            return False
-        if any(
-            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.meetings.is_collective(n))
-            for n in inside
-        ):
-            return False
-        if self.helpers.keeps_something([*node.items, *inside]):
-            return False
-        return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
 
     def _opened(self, call: ast.Call) -> None:
         """A file that stays open is the null device on the other processes."""
@@ -433,7 +405,7 @@ class Files:
                 and self.script.module(sync) is self.script.module(call)
                 and statement not in self._guards
             ):
-                self._guarded(statement, [])
+                self._guarded(statement)
 
 
 def _closes(statement: ast.stmt) -> bool:

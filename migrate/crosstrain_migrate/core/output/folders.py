@@ -14,12 +14,12 @@ from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import commands, writers
 from .audience import Audience
-from .files import GROUP as FILES
 from .files import Files
 from .stamps import Stamps
 
 RULE = "CT402"
 REASON = "several processes make the folder"
+ASKED = "all have asked for the folder before it is made"
 GROUP = "folders"
 DEPENDS = "every process makes this folder, and what follows depends on whether it was there"
 _QUESTIONS = ("input", "raw_input")
@@ -92,8 +92,8 @@ class Folders:
             makes = (commands.makes_by_command, writers.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
-                    code = f"{self.files.state(loop)}.wait_for_everyone()"
-                    self.plan.before(statement, RULE, "all have found the name to be free", code, GROUP)
+                    reason = "all have found the name to be free"
+                    self.files.wait_above(statement, reason, RULE, GROUP, at=loop)
                 return
 
     def _questions(self) -> None:
@@ -214,8 +214,7 @@ class Folders:
             return False
         self._decided.update(acting)
         for one in heads:
-            code = f"{self.files.state(call)}.wait_for_everyone()"
-            self.plan.before(one, RULE, "all have asked for the folder before it is made", code, GROUP)
+            self.files.wait_above(one, ASKED, RULE, GROUP, at=call)
         return True
 
     def _asks_of_folder(self, call: ast.Call, test: ast.expr) -> bool:
@@ -269,7 +268,7 @@ class Folders:
 
     def _main_process_asks(self, call: ast.Call, path: ast.expr | None) -> bool:
         """Whether a person is asked, or the folder removed, where it is there: one process does it before any makes it."""
-        statement, state = self.script.statement(call), self.files.state(call)
+        statement = self.script.statement(call)
         suite = self.script.suite_of(statement)
         asks, behind = suite[max(suite.index(statement) - 1, 0)], self._behind(statement)
         if behind is None or path is None:
@@ -282,7 +281,7 @@ class Folders:
         if not self.files.guard(asks) or not self.files.guard(statement):
             return False
         reason = "the others find the folder that the main process has made"
-        self.plan.before(behind, RULE, reason, f"{state}.wait_for_everyone()", FILES)
+        self.files.wait_above(behind, reason, RULE, at=statement)
         return True
 
     def _wait_for_answers(self, call: ast.Call, path: ast.expr | None) -> None:
@@ -291,9 +290,7 @@ class Folders:
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
             if text and is_meant and self.audience.comes_alike(shared):
-                reason = "all have asked for the folder before it is made"
-                code = f"{self.files.state(call)}.wait_for_everyone()"
-                self.plan.before(statement, RULE, reason, code, GROUP)
+                self.files.wait_above(statement, ASKED, RULE, GROUP, at=call)
 
     def _questions_above(self, statement: ast.stmt) -> Iterator[tuple[ast.If, ast.stmt]]:
         """The tests that look for a number, `for n in range(9): if not exists(path): makedirs(path); break`, and what all

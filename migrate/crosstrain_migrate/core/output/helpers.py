@@ -6,15 +6,15 @@ import ast
 import re
 from typing import TypeGuard
 
+from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
-from . import commands, writers
 from .effects import Effects
 
 _DRAWS = re.compile(
@@ -218,3 +218,97 @@ def _is_method_of(node: ast.AST, text: str) -> TypeGuard[MethodCall]:
         and isinstance(node.func, ast.Attribute)
         and written(node.func.value) == text
     )
+
+
+class Meetings:
+    """Where all processes meet: what communicates, is prepared or trained, which one must not do alone. `ended`: the guards behind
+    which all wait."""
+
+    def __init__(self, plan: Plan, helpers: Helpers, ended: list[ast.stmt]) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.helpers = helpers
+        self._ended = ended
+        self._runs: dict[ast.Call, list[Function]] = {}  # the functions of the project that a call may run
+
+    def are_at(self, nodes: list[ast.AST]) -> bool:
+        """Whether an edit has put there what every process must come to."""
+        places = set(map(id, nodes))
+        edited = [edit.node for edit in self.plan.edits if is_collective(edit)]
+        return any(id(node) in places for node in (*edited, *self._ended))
+
+    def is_collective(self, call: ast.Call) -> bool:
+        """Whether a call may lead to code that communicates: to a function of the project, or one that was replaced."""
+        if self.are_at([call, call.func]):
+            return True
+        run = self._run_by(call)
+        met = self.helpers.met_in() if run else set()
+        return any(self._communicates(function, set(), met) for function in run)
+
+    def only_writes(self, node: ast.With) -> bool:
+        """Whether a block does nothing but write, so that no other process needs it."""
+        inside, stores = walk_all(node.body), stores_in(*node.body)
+        if any("." in written(n) or reads_behind(self.script, node, written(n)) for n in stores):
+            return False
+        if any(
+            is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
+            for n in inside
+        ):
+            return False
+        if self.helpers.keeps_something([*node.items, *inside]):
+            return False
+        return not any(isinstance(n, ast.Return | ast.Yield | ast.Break | ast.Continue) for n in inside)
+
+    def _run_by(self, call: ast.Call) -> list[Function]:
+        """The functions of the project that a call may run: those of that name, or the constructors of the class."""
+        if call not in self._runs:
+            name = self.script.last(call.func)
+            cls = self.script.class_made(call)
+            named = [] if name == "__init__" else self.script.functions(name)
+            inits = (m for m in self.script.all_methods(cls) if m.name == "__init__")
+            self._runs[call] = [*named, *inits]
+        return self._runs[call]
+
+    def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:
+        """Whether something is prepared, trained or merged in a function, or in one that it calls."""
+        if function in seen:
+            return False
+        seen.add(function)
+        if function in met:
+            return True
+        called = (f for c in self.script.calls_in(function) for f in self._run_by(c))
+        return any(self._communicates(one, seen, met) for one in called)
+
+
+def null_device(
+    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
+) -> None:
+    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
+    `path` is asked to open itself."""
+    module = plan.script.module(path)
+    given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
+    other = f"{made}(os.devnull)" if made else "os.devnull"
+    code = f"{given} if {state}.is_main_process else {other}"
+    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
+    names = {
+        a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
+    }
+    if "os" not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))
+
+
+def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:
+    """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
+    frame, end = script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
+    stores = [one for one in script.stores(frame, name) if place_of(one) > end]
+    raised = [one for one in stores if isinstance(script.parent(one), ast.AugAssign)]
+    anew = [one for one in stores if one not in raised]
+    reads = (one for one in (*script.reads(frame, name), *raised) if place_of(one) > end)
+    return [one for one in reads if not any(_is_always_above(script, s, one) for s in anew)]
+
+
+def _is_always_above(script: Script, store: ast.expr, read: ast.expr) -> bool:
+    """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
+    around = [one for one in (read, *script.around(read)) if isinstance(one, ast.stmt)]
+    beside = (one for around_it in around for one in script.suite_of(around_it))
+    return place_of(store) < place_of(read) and script.statement(store) in beside

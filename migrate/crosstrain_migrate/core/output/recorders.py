@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .audience import ONE, Audience
 from .files import FILE, Files
-from .null_device import null_device
+from .helpers import null_device
 
 PRINT = "CT401"
 _LOG_FILES = frozenset(
@@ -94,12 +94,8 @@ class Recorders:
                 self.files.guard(self.script.statement(call))
             elif (level := self._level_of(call)) is not None:
                 self._level(*level)
-        for node in self.script.table.each(ast.Import):
-            for name in (one.asname or one.name for one in node.names if one.name == _EVENTS):
-                self._event_module(node, name)
-        for imported in self.script.table.each(ast.ImportFrom):
-            if imported.module == _EVENTS:
-                self._event_functions(imported)
+        if _EVENTS in self.script.text:
+            self._event_functions()
 
     def _shows_media(self, call: ast.Call) -> bool:
         """`wandb.log({"sample": wandb.Image(path)})`: a silent process would read the file too, which one process has written."""
@@ -272,39 +268,23 @@ class Recorders:
             return False
         return self._key is not None and isinstance(key, ast.Constant) and key.value != self._key
 
-    def _event_module(self, node: ast.Import, name: str) -> None:
-        """`tensorboard_logger.configure(...)`: one process opens the file, where all that writes to it is its own."""
-        reads = [one for one in self._reads({name}) if not self._names_event_file(one)]
-        parents = [self.script.parent(read) for read in reads]
-        if not reads:
-            return
-        opens = [one for one in parents if isinstance(one, ast.Attribute) and one.attr == "configure"]
-        last = [one.value for one in opens]
-        writes = [read for read in reads if read not in last]
-        if not opens or not all(map(self._is_ours, writes)) or not all(map(self._is_ours, last)):
-            self._say_event_file(opens[0] if opens else node)
-
-    def _event_functions(self, node: ast.ImportFrom) -> None:
-        """`from tensorboard_logger import configure, log_value`: the same of the functions by themselves."""
-        names = {one.asname or one.name for one in node.names}
-        found = self._reads(names)
-        reads = [
-            one
-            for one in found
-            if isinstance(one, ast.Name)
-            and not self._names_event_file(one)
-            and not isinstance(
-                self.script.parent(one), ast.Compare
-            )  # `if configure is None:`, where it is missing
-        ]
-        opens = [one for one in reads if self.script.dotted(one) == f"{_EVENTS}.configure"]
-        writes = [one for one in reads if one not in opens]
-        if not all(map(self._is_called_by_one, writes)) or not all(map(self._is_called_by_one, opens)):
-            self._say_event_file(opens[0] if opens else node)
-
-    def _names_event_file(self, read: ast.expr) -> bool:
-        """`tensorboard_logger.Logger`, of which each is a file by itself"""
-        return _EVENT_FILE in (self.script.dotted(read), self.script.dotted(self.script.parent(read) or read))
+    def _event_functions(self) -> None:
+        """`tensorboard_logger.configure(...)`, `log_value(...)`: one process opens the file, where all that writes to it is its
+        own, by the module or the functions by themselves; each `Logger` of that library is a file by itself."""
+        modules = (one for node in self.script.table.each(ast.Import) for one in node.names)
+        names = {one.asname or one.name for one in modules if one.name == _EVENTS}
+        taken = (node for node in self.script.table.each(ast.ImportFrom) if node.module == _EVENTS)
+        names |= {one.asname or one.name for node in taken for one in node.names}
+        asked = {read: self.script.parent(read) for read in self._reads(names)}
+        used = {
+            read: of for read, of in asked.items() if not isinstance(of, ast.Compare)
+        }  # where it is missing
+        parts = {read: of if isinstance(of, ast.Attribute) else read for read, of in used.items()}
+        named = {read: self.script.dotted(part) for read, part in parts.items()}
+        opens = [read for read, name in named.items() if name.endswith(".configure")]
+        writes = [read for read, name in named.items() if read not in opens and name != _EVENT_FILE]
+        if (opens or writes) and not (opens and all(map(self._is_ours, (*writes, *opens)))):
+            self._say_event_file((opens or writes)[0])
 
     def _is_called_by_one(self, function: ast.expr) -> bool:
         """Whether the main process alone calls a function here, or can be made to."""
@@ -388,7 +368,7 @@ class Recorders:
         parent = self.script.parent(read)
         if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
             parent = self.script.parent(parent)
-        if isinstance(parent, ast.Attribute) and self._is_called_by_one(parent):
+        if self._is_called_by_one(parent if isinstance(parent, ast.Attribute) else read):
             return True
         return self._only_says(statement) and not self.audience.is_own(read) and self.files.guard(statement)
 

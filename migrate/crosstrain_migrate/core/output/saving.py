@@ -31,9 +31,7 @@ def plan_saving(
     for call in script.calls:
         is_asked = any(one in saved_apart for one in script.around(call))
         may_save = script.run_by(call) if is_asked and audience.is_all(call) else []
-        if any(map(files.helpers.saves_weights, may_save)) and not files.guard_before(
-            script.statement(call), [], call
-        ):
+        if any(map(files.helpers.saves_weights, may_save)) and not files.guard(script.statement(call), call):
             reason = "processes may part here, and wait for each other: each decides by a number of its own"
             plan.note("CT605", call, reason, 'decide by its mean, `accelerator.reduce(x, "mean")`')
         if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):
@@ -44,9 +42,9 @@ def plan_saving(
         if is_statement_call(script, call) and (is_for_one or is_apart or accelerators.is_early(call)):
             may_read = is_for_one and not stamps.is_temporary(path)  # then it is moved first
             reads = _read_again(plan, audience, stamps, call) if may_read else []
-            files.guard_before(script.statement(call), reads, call)
+            files.guard(script.statement(call), call, reads)
         elif not _is_open(script, call):
-            plan.replace(call.func, RULE, REASON, f"{_accelerator(plan, accelerators, call)}.save", "saving")
+            plan.replace(call.func, RULE, REASON, f"{accelerators.anywhere(call, 'saving')}.save", "saving")
             if stamps.differs(path):
                 reason = "each process makes the path of this file for itself, and reads its own again"
                 plan.note(RULE, call, reason, "make the path without a time, or once for all")
@@ -87,11 +85,3 @@ def _is_failure(node: ast.AST) -> bool:
     return isinstance(node, ast.ExceptHandler) and not (
         node.type is not None and "KeyboardInterrupt" in ast.unparse(node.type)
     )
-
-
-def _accelerator(plan: Plan, accelerators: Accelerators, call: ast.Call) -> str:
-    accelerator = accelerators.may_be_at(call)
-    if accelerator is None:
-        plan.imports(call, "Accelerator", "saving")
-        return "Accelerator()"
-    return accelerator

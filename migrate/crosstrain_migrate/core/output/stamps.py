@@ -12,7 +12,7 @@ import re
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.forms import is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -223,7 +223,7 @@ class Stamps:
         asked = test if question in walk(test) else question
         if asked is not test:
             self.plan.replace(test, RULE, REASON, "broadcast_object_list([{test}])[0]", GROUP, test=test)
-        knows = self.accelerators.name if self.accelerators.at_hand(first) else self.plan.state(first, GROUP)
+        knows = self.accelerators.state(first, GROUP)
         code = f"broadcast_object_list([{{asked}} if {knows}.is_main_process else None])[0]"
         if self.plan.replace(asked, RULE, "one process asks", code, GROUP, asked=asked):
             self._import(question)
@@ -245,7 +245,7 @@ class Stamps:
 
     def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
         """Where a part of a path comes from; a call that makes such a text joins `found`."""
-        if isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
             return [*_bound_to(self.script, node), *_added_to(self.script, node), *default]
@@ -269,38 +269,29 @@ class Stamps:
         return any(one in passes for one in self.script.loops_around(node)[:1])
 
 
-def _added_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    """What is added to a variable in its function or file."""
-    bound = (script.parent(one) for one in script.stores(script.frame(node), written(node)))
-    return [statement.value for statement in bound if isinstance(statement, ast.AugAssign)]
+def _added_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
+    added = [one for one in script.table.each(ast.AugAssign) if written(one.target) == written(node)]
+    own = (one for one in added if not isinstance(node, ast.Name) or script.frame(one) is script.frame(node))
+    return [one.value for one in own]
 
 
-def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    """What a variable is bound to in its function or file, an attribute anywhere, a parameter where it is given."""
+def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What a variable is bound to in its function or file, an attribute or an entry anywhere, a parameter where it is given."""
     frame = script.frame(node)
-    if isinstance(node, ast.Attribute):
-        properties = (
-            one for one in script.functions(node.attr) if "property" in map(written, one.decorator_list)
-        )
+    if not isinstance(node, ast.Name):
+        named = script.functions(node.attr) if isinstance(node, ast.Attribute) else []
+        properties = (one for one in named if "property" in map(written, one.decorator_list))
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
         bound = [value for one in script.frames for value in script.values(one, text)]
         return [*bound, *(value for value in returned if value is not None)]
-    if values := [*script.values(frame, node.id), *_unpacked(script, frame, node.id)]:
+    # `handle, path = tempfile.mkstemp()`
+    parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in _MADE]
+    if values := [*script.values(frame, node.id), *parts]:
         return values
     if isinstance(frame, ast.Module):
         return []
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
     return [value for value, _ in script.given_for(frame, node.id)]
-
-
-def _unpacked(script: Script, frame: Frame, name: str) -> list[ast.expr]:
-    """The call of which a variable is a part: `handle, path = tempfile.mkstemp()`."""
-    statements = (script.statement(store) for store in script.stores(frame, name))
-    bound = (
-        one for one in statements if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Tuple)
-    )
-    return [
-        one.value for one in bound if isinstance(one.value, ast.Call) and last_name(one.value.func) in _MADE
-    ]

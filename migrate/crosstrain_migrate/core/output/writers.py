@@ -1,4 +1,7 @@
-"""What writes files, shows windows, or fetches: tables of calls, and questions about a single call."""
+"""What writes files, shows windows, or fetches: tables of calls, and questions about a single call.
+
+What a function of a module that was not read writes, its name and what it is given say.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import ast
 import re
 from typing import TypeGuard
 
-from crosstrain_migrate.core.output.commands import _HARMLESS_COMMAND, command_of, is_command
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .unread import written_elsewhere
+from .commands import _HARMLESS_COMMAND, command_of, is_command
 
 REMOVERS = ("shutil.rmtree", "os.remove", "os.unlink", "os.rmdir", "os.removedirs")
 # Functions that write a file, with the position of the argument that names it.
@@ -68,6 +70,11 @@ _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", 
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
+# Libraries whose functions save together, or have been seen to by other rules.
+_COMMUNICATES = re.compile(r"^(torch|torch_xla|deepspeed|accelerate|fairscale|megatron|apex)\.")
+_WRITE_NAMES = re.compile(r"^(save|write|plot|draw|export|dump)")
+_FILE = re.compile(r"\.[a-z]\w{1,4}$")
+_FOLLOWED = 3
 
 
 def opened_path(script: Script, node: ast.AST) -> ast.expr | None:
@@ -222,7 +229,7 @@ def _of_project(script: Script, call: ast.Call) -> bool:
     )
     if isinstance(of, ast.Call) and written(of.func) == "super":  # a library's, where no class above has one
         cls = script.class_of(script.frame(of))
-        above = script.all_methods(cls) if cls is not None else []
+        above = script.all_methods(cls)
         return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
     if made and all(_is_librarys(script, one) for one in made):
@@ -339,3 +346,42 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if index is None or index >= len(call.args):
         return None
     return opened_path(script, call.args[index]) or call.args[index]
+
+
+def written_elsewhere(script: Script, call: ast.Call) -> ast.expr | None:
+    """The file that such a function writes: `save_checkpoint({"model": model.state_dict()}, path)`, `save_wav(wave, path)`."""
+    name, last = script.dotted(call.func), script.last(call.func)
+    is_imported = script.is_imported(call.func) or _by_star(script, call.func)
+    is_unread = is_imported and not script.functions(last) and not script.classes(last)
+    if not is_unread or _COMMUNICATES.match(name) or not is_statement_call(script, call):
+        return None
+    if last.startswith("save") and any(map(_has_weights, call.args)):
+        return next((one for one in call.args if not _has_weights(one)), None)
+    paths = call.args if _WRITE_NAMES.match(last) else []
+    return next((one for one in paths if _names_file(script, one, _FOLLOWED)), None)
+
+
+def _names_file(script: Script, node: ast.expr, depth: int) -> bool:
+    """Whether an expression is the path of a file, in its own function or as a caller gives it: `join(folder, "a.png")`."""
+    texts = [n.value for n in walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    if any(map(_FILE.search, texts)):
+        return True
+    if not isinstance(node, ast.Name) or not depth:
+        return False
+    frame = script.frame(node)
+    found = list(script.values(frame, node.id))
+    if not found and is_function_frame(frame) and node.id in script.parameters(frame):
+        found += [script.argument_for(c, frame, node.id) or c for c in script.callers(frame)]
+    return any(one is not node and _names_file(script, one, depth - 1) for one in found)
+
+
+def _by_star(script: Script, node: ast.expr) -> bool:
+    """Whether a name that nothing binds may come from a `from utils import *`."""
+    module = script.module(node)
+    stars = (one for one in script.table.each(ast.ImportFrom) if one.names[0].name == "*")
+    is_free = isinstance(node, ast.Name) and script.table.scopes[script.frame(node)].resolve(node.id) is None
+    return is_free and any(script.module(one) is module for one in stars)
+
+
+def _has_weights(node: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and last_name(n.func) == "state_dict" for n in walk(node))

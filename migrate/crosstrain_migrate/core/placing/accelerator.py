@@ -8,11 +8,10 @@ first statement that does anything. Another function that needs one makes its ow
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from crosstrain_migrate.core.plan import Plan, told_by
+from crosstrain_migrate.core.plan import CORE, Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, calls_plain
@@ -20,52 +19,18 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .first import needs_accelerator
-from .known import asks_alike, done_instead
-from .settings import only_sets
+from .first import VISIBLE, chooses_visible, needs_accelerator, only_sets
+from .known import Choice, asks_alike, done_instead
 from .waiting import given_timeout
 
 RULE = "CT102"
 REASON = "one Accelerator knows the processes, the devices and the precision"
 _DEPTH = 4  # how many calls are followed
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-def chooses_visible(statement: ast.stmt) -> bool:
-    """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or VISIBLE not in ast.unparse(statement):
-        return False
-    inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
-    return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
-        isinstance(n, ast.Call) and last_name(n.func) in ("cuda", "to", "DataParallel", "load")
-        for n in walk(statement)
-    )
 
 
 def _names_all(node: ast.AST) -> bool:
     """`locals()`, which names all that a function holds."""
     return isinstance(node, ast.Call) and not node.args and last_name(node.func) == "locals"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
-
-    An empty `code`: the accelerator is made there all the same. `device`: the author's device, or its number. `option`: what
-    holds the device, from then on that of the accelerator; `as_text`: what holds its name.
-    """
-
-    code: str
-    frame: Frame
-    before: ast.stmt
-    device: str = ""
-    option: str = ""
-    as_text: bool = True
-
-    @property
-    def is_of_option(self) -> bool:
-        """Whether what the author chose is asked for where the accelerator puts its own."""
-        return self.option != "" and self.option == self.device
 
 
 def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
@@ -127,6 +92,17 @@ class Accelerators:
             return None
         self._make(makers[0])
         return self.name
+
+    def anywhere(self, node: ast.AST, group: str = CORE) -> str:
+        """The same, or one that is made on the spot."""
+        if (name := self.may_be_at(node)) is not None:
+            return name
+        self.plan.imports(node, "Accelerator", group)
+        return "Accelerator()"
+
+    def state(self, node: ast.AST, group: str = CORE) -> str:
+        """What knows the process at a node: the accelerator, or the state of the processes where none is at hand."""
+        return self.name if self.at_hand(node) else self.plan.state(node, group)
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code that runs before has bound the accelerator where `node` reads it."""

@@ -10,19 +10,32 @@ import ast
 import re
 from dataclasses import replace
 
-from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import (
+    FUNCTIONS,
+    Frame,
+    Replaced,
+    is_function_frame,
+    is_method,
+    names_in,
+)
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .accelerator import Choice
-from .asked import asked_device, unknown_choice
-from .elsewhere import Renamed, chosen_elsewhere, is_given_cpu
-from .entries import device_among_settings
+from .asked import asked_device, device_among_settings, unknown_choice
+from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
-from .known import Place, is_given_back, is_known_above, known_at, own_statement, set_by_calls
-from .on_the_way import frames_to_training
+from .known import (
+    Choice,
+    Place,
+    frames_to_training,
+    is_given_back,
+    is_known_above,
+    known_at,
+    own_statement,
+    set_by_calls,
+)
 from .sides import (
     asks_availability,
     chosen_as_device,
@@ -89,7 +102,7 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
             given = script.argument_for(call, function, name)
             if not isinstance(given, ast.Name | ast.Attribute):
                 return None
-            asked = Renamed(name, given).visit(asked)
+            asked = Replaced({name: given}).visit(asked)
         elif script.binds(function, name):
             return None
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)

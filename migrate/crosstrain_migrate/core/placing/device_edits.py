@@ -1,14 +1,17 @@
-"""What becomes of an expression that names a device: it is the accelerator's."""
+"""What becomes of an expression that names a device: it is the accelerator's.
+
+`device=x.get_device()` is a number, and -1 where x is on the CPU, which is no device; `x.device` is one everywhere.
+"""
 
 from __future__ import annotations
 
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import FUNCTIONS, names_in
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import defaults_by_name
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name
 
 from .accelerator import Accelerators
 from .given_devices import runs
@@ -17,6 +20,7 @@ from .sides import asks_place, side_of
 
 RULE = "CT105"
 REASON = "each process has a device of its own"
+NUMBERED = "where something is has a number on a GPU alone"
 
 
 class DeviceEdits:
@@ -31,8 +35,7 @@ class DeviceEdits:
 
     def device(self, node: ast.AST) -> str:
         """The device of the process, for code at a node."""
-        accelerator = self.accelerators.name if self.accelerators.at_hand(node) else self.plan.state(node)
-        return f"{accelerator}.device"
+        return f"{self.accelerators.state(node)}.device"
 
     def place(self, node: ast.expr, as_text: bool = False) -> None:
         outer = self.script.parent(node)
@@ -89,3 +92,23 @@ class DeviceEdits:
 
     def sides(self, node: ast.IfExp) -> set[str]:
         return {side_of(self.script, node.body), side_of(self.script, node.orelse)}
+
+
+def plan_beside(plan: Plan) -> None:
+    """Names the device of a tensor, where a call is given its number as a device and its author asks nothing first."""
+    script = plan.script
+    for call in script.calls:
+        if not is_method(call, "get_device") or not isinstance(call.func, ast.Attribute):
+            continue
+        if call.args or call.keywords or script.is_imported(call.func) or script.functions("get_device"):
+            continue
+        tests = [ast.unparse(n.test) for n in script.around(call) if isinstance(n, ast.If | ast.IfExp)]
+        is_known = any("cuda" in test or "get_device" in test for test in tests)
+        if script.is_reached(call) and not is_known and _is_given_as_device(script.parent(call), call):
+            plan.replace(call, RULE, NUMBERED, "{of}.device", of=call.func.value)
+
+
+def _is_given_as_device(parent: ast.AST | None, given: ast.expr) -> bool:
+    if isinstance(parent, ast.keyword):
+        return parent.arg in ("device", "map_location")
+    return isinstance(parent, ast.Call) and last_name(parent.func) == "to" and given in parent.args[:1]

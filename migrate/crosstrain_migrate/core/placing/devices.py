@@ -16,19 +16,17 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
 from .accelerator import Accelerators
 from .asked import is_the_machines
-from .compiled import compiled_functions
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .device_edits import REASON, RULE, DeviceEdits
-from .device_texts import DeviceTexts
+from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .given_devices import is_given
 from .numbered import is_number, numbered_lists
-from .own_moves import has_nothing_else, has_own_cuda, is_told
+from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
-from .tensor_types import CUDA_TENSOR, TensorTypes
 
 GPU_ONLY = "CT308"
 _CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
@@ -120,7 +118,7 @@ class Devices:
             return False
         calls = self.script.callers(function)
         has_branches = any(isinstance(n, ast.If) for n in self.script.within(function))
-        own = {n.id for n in walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own = names_stored_in(function)
         sides = {side_of(self.script, n) for n in self.script.within(function) if isinstance(n, ast.expr)}
         return (
             has_branches

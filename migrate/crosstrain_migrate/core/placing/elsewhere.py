@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
+from crosstrain_migrate.core.reading.forms import Frame, Replaced, is_function_frame, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import Choice
-from .known import own_statement
+from .known import Choice, own_statement
 from .options import Options
 from .origins import of_class
 
@@ -36,7 +35,7 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
             for node in script.within(frame):
                 if (found := finder(script, frame, node)) is None:
                     continue
-                owner, code = _as_given(script, frame, _as_overwritten(script, frame, *found))
+                owner, code = _as_given(script, frame, _as_overwritten(script, *found))
                 asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
@@ -47,7 +46,7 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
     return Choice("", frames[0], script.statement(first)) if first is not None else None
 
 
-def _as_overwritten(script: Script, frame: Frame, code: str, node: ast.AST) -> str:
+def _as_overwritten(script: Script, code: str, node: ast.AST) -> str:
     """The test below its own statement, which may put the device into the option that it asks:
     `opt.device = torch.device("cuda" if opt.device >= 0 else "cpu")`."""
     asked = {written(one) for one in walk(ast.parse(code)) if isinstance(one, ast.Attribute)}
@@ -104,7 +103,7 @@ def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[
         if given is None or not (is_attribute or is_name) or script.stores(frame, name):
             return frame, code
         passed_on = passed_on or is_name
-        asked = Renamed(name, given).visit(asked)
+        asked = Replaced({name: given}).visit(asked)
     caller, code = script.frame(calls[0]), ast.unparse(asked)
     return _as_given(script, caller, code, depth - 1) if passed_on else (caller, code)
 
@@ -115,7 +114,7 @@ def _as_made(script: Script, frame: Frame, code: str) -> str:
     for name in names_in(asked) if is_function_frame(frame) else ():
         values = script.values(frame, name)
         if len(values) == len(script.stores(frame, name)) == 1 and isinstance(values[0], ast.Compare):
-            asked = Renamed(name, values[0]).visit(asked)
+            asked = Replaced({name: values[0]}).visit(asked)
             code = ast.unparse(asked)
     return code
 
@@ -130,10 +129,10 @@ def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
             if len(bound) != 1 or not isinstance(bound[0][1], ast.Attribute):
                 return frame, code
             owners.add(bound[0][0])
-            values[node.attr] = bound[0][1]
+            values[written(node)] = bound[0][1]
     if len(owners) != 1:
         return frame, code
-    return owners.pop(), ast.unparse(_Own(values).visit(asked))
+    return owners.pop(), ast.unparse(Replaced(values).visit(asked))
 
 
 def _in_dictionary(script: Script, frame: Frame, value: ast.expr) -> tuple[Frame, ast.expr]:
@@ -151,17 +150,6 @@ def _in_dictionary(script: Script, frame: Frame, value: ast.expr) -> tuple[Frame
         entry for key, entry in entries if key is not None and ast.unparse(key) == ast.unparse(value.slice)
     ]
     return (caller, named[0]) if len(named) == 1 else (frame, value)
-
-
-class _Own(ast.NodeTransformer):
-    """Puts what attributes of `self` are bound to in their place."""
-
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self._values = values
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        return self._values[node.attr] if is_own else node
 
 
 def is_given_cpu(script: Script, frames: list[Frame], finders: Sequence[Finder]) -> bool:
@@ -184,16 +172,6 @@ def _all_give(script: Script, function: Function, code: str) -> bool:
     given = [script.argument_for(call, function, name) for call in calls]
     asks = name == code
     return all(isinstance(one, ast.Constant) and bool(one.value) is asks for one in given)
-
-
-class Renamed(ast.NodeTransformer):
-    """An expression with one variable written otherwise."""
-
-    def __init__(self, name: str, by: ast.expr) -> None:
-        self.name, self.by = name, by
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.by if node.id == self.name else node
 
 
 def _by_last_change(script: Script, frames: list[Frame], asked: dict[str, str]) -> list[Frame]:

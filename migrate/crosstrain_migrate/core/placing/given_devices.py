@@ -63,9 +63,9 @@ def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: in
         frames = [*script.methods(cls)]
     values = [value for one in frames for value in script.values(one, written(given))]
     if depth and not values and is_function_frame(frame) and written(given) in script.parameters(frame):
-        calls = script.callers(frame)
-        passed = [(one, script.argument_for(one, frame, written(given))) for one in calls]
-        return bool(calls) and all(_is_device(script, one, value, depth - 1) for one, value in passed)
+        passed = script.given_for(frame, written(given))
+        is_known = len(passed) == len(script.callers(frame)) > 0
+        return is_known and all(_is_device(script, one, value, depth - 1) for value, one in passed)
     return bool(values) and all(
         side_of(script, one) or (isinstance(one, ast.Call) and script.dotted(one.func) == "torch.device")
         for one in values
@@ -95,6 +95,6 @@ def runs(script: Script, call: ast.Call, function: Function) -> bool:
     holder = script.class_of(script.frame(call))
     if written(call.func.value) == "self" and holder is not None:
         return holder is cls or function.name not in {one.name for one in script.methods(holder)}
-    frames = [script.frame(call), *(script.methods(holder) if holder is not None else ())]
+    frames = [script.frame(call), *script.methods(holder)]
     made = [value for one in frames for value in script.values(one, written(call.func.value))]
     return any(script.class_made(value) is cls for value in made)

@@ -1,11 +1,15 @@
-"""Where what a choice asks is known: bound in its function, or set on the options by a function that is given them."""
+"""What the script's own choice of a device is, and where what it asks is known: bound in its function, or set on the options by a
+function that is given them, in what runs once on the way from the script's own file to its training.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
@@ -14,6 +18,27 @@ from crosstrain_migrate.syntax.walks import walk
 from .sides import flag_of, negated
 
 Place = ast.Name | ast.Attribute | ast.Call
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The script's own choice of the CPU: `code` is true where it takes the CPU; it is known above `before`.
+
+    An empty `code`: the accelerator is made there all the same. `device`: the author's device, or its number. `option`: what
+    holds the device, from then on that of the accelerator; `as_text`: what holds its name.
+    """
+
+    code: str
+    frame: Frame
+    before: ast.stmt
+    device: str = ""
+    option: str = ""
+    as_text: bool = True
+
+    @property
+    def is_of_option(self) -> bool:
+        """Whether what the author chose is asked for where the accelerator puts its own."""
+        return self.option != "" and self.option == self.device
 
 
 def own_statement(script: Script, frame: Frame, node: ast.AST, stores: Sequence[ast.AST]) -> ast.stmt:
@@ -132,3 +157,43 @@ def done_instead(script: Script, function: Frame) -> list[ast.stmt]:
     arms = [arm for one in ifs for arm in (one.body, one.orelse)]
     is_inside = script.table.is_inside
     return [s for arm in arms if not any(is_inside(c, s) for c in calls for s in arm) for s in arm]
+
+
+def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:
+    """The function that begins the training, and what runs once on the way from the script's own file to it."""
+    return [home, *(f for f in _way_from_entry(script, roles) if f is not home)]
+
+
+def _way_from_entry(script: Script, roles: Roles) -> list[Frame]:
+    """The script's own file and those of its functions that are called once, on the way to the training."""
+    found: list[Frame] = [script.entry]
+    work: list[Frame] = list(roles.frames)
+    seen = set(work)
+    while work:
+        frame = work.pop()
+        calls = (
+            [*script.callers(frame), *_choosing_callers(script, frame)] if is_function_frame(frame) else []
+        )
+        once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
+        if once and script.is_entry(frame):
+            found.append(frame)
+        for call in calls:
+            caller = script.frame(call)
+            if caller not in seen:
+                seen.add(caller)
+                work.append(caller)
+    return found
+
+
+def _choosing_callers(script: Script, function: Function) -> list[ast.Call]:
+    """The calls of a variable that is the function by a condition: `fit = fit_pairs if args.pairs else fit_rows`."""
+    chosen = [
+        n for n in script.table.each(ast.IfExp) if function.name in (written(n.body), written(n.orelse))
+    ]
+    bound = {
+        (script.frame(one), written(target))
+        for one in chosen
+        if isinstance(assign := script.parent(one), ast.Assign)
+        for target in assign.targets
+    }
+    return [call for call in script.calls if (script.frame(call), written(call.func)) in bound]

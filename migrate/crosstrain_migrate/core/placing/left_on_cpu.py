@@ -196,13 +196,7 @@ def _is_from_cpu(script: Script, node: ast.AST, depth: int = 0) -> bool:
             return _is_from_cpu(script, left, depth) or _is_from_cpu(script, right, depth)
         case ast.Name(id=name) if depth < 3:
             frame = script.frame(node)
-            values = [*script.values(frame, name), *_taken_apart(script, frame, name)]
+            parts = [call for call, _ in script.unpacked(frame, name)]  # `_, best = out.cpu().max(1)`
+            values = [*script.values(frame, name), *parts]
             return bool(values) and all(_is_from_cpu(script, one, depth + 1) for one in values)
     return False
-
-
-def _taken_apart(script: Script, frame: Frame, name: str) -> list[ast.expr]:
-    """The calls of which a variable takes a part: `_, best = out.cpu().max(1)`"""
-    stores = (script.statement(one) for one in script.stores(frame, name))
-    bound = [one for one in stores if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Tuple)]
-    return [one.value for one in bound if isinstance(one.value, ast.Call)]

@@ -33,8 +33,8 @@ def plan_loaded(plan: Plan, accelerators: Accelerators) -> None:
         text = written(statement.targets[0])
         is_model = text in models or _is_asked(script, script.frame(call), text, 0)
         if is_model and not _says_where(script, call, text):
-            device = f"{accelerators.name if accelerators.at_hand(call) else plan.state(call, RULE)}.device"
-            plan.add(e.InsertArgument(call, RULE, REASON, transaction=RULE, code=f"map_location={device}"))
+            code = f"map_location={accelerators.state(call, RULE)}.device"
+            plan.add(e.InsertArgument(call, RULE, REASON, transaction=RULE, code=code))
 
 
 def _is_asked(script: Script, frame: Frame, text: str, depth: int) -> bool:

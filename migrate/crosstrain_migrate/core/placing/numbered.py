@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
@@ -36,7 +36,6 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             place = origin(script, script.frame(node), written(node), through_names=True)
             sources[written(node)] = script.source(node)  # in the author's quotes
-            place = _first_of_list(script, *place, sources) or place
             key = place if option is None else option.call
             if (
                 key not in found or script.class_of(place[0]) is None
@@ -52,23 +51,6 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         return None, ""
     frame, text = next(iter(found.values()))
     return frame, sources.get(text, text)
-
-
-def _first_of_list(
-    script: Script, frame: Frame, text: str, sources: dict[str, str]
-) -> tuple[Frame, str] | None:
-    """The option behind a variable that is the first of several GPUs: `args.device[0] if type(args.device) is list else
-    args.device`. sources: what becomes of its text."""
-    value = values[0] if len(values := script.values(frame, text)) == 1 else None
-    option = value.orelse if isinstance(value, ast.IfExp) else None
-    if not isinstance(option, ast.Name | ast.Attribute) or not isinstance(value, ast.IfExp):
-        return None
-    own = written(option)
-    if ast.unparse(value.body) != f"{own}[0]" or own not in ast.unparse(value.test):
-        return None
-    frame, text = origin(script, frame, own, through_names=True)
-    sources[text] = ast.unparse(value).replace(own, text)
-    return frame, text
 
 
 def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:
@@ -119,15 +101,8 @@ def _names_of_list(script: Script, node: ast.expr, depth: int = 4) -> set[str]:
     """The last name of a list, and of those that a parameter of its name is given."""
     frame, name = script.frame(node), written(node)
     found = {last_name(node)}
-    if (
-        depth
-        and is_function_frame(frame)
-        and name in script.parameters(frame)
-        and not script.values(frame, name)
-    ):
-        given = (script.argument_for(call, frame, name) for call in script.callers(frame))
-        found = found.union(*(_names_of_list(script, one, depth - 1) for one in given if one is not None))
-    return found
+    given = script.given_for(frame, name) if depth and not script.values(frame, name) else []
+    return found.union(*(_names_of_list(script, one, depth - 1) for one, _ in given))
 
 
 def _is_device(script: Script, node: ast.expr) -> bool:

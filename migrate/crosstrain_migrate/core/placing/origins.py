@@ -47,5 +47,5 @@ def root_of_text(text: str) -> str:
 def of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.expr]]:
     """What the methods of a frame's class bind to an attribute of its own."""
     cls = script.class_of(frame)
-    methods = script.methods(cls) if cls is not None else []
+    methods = script.methods(cls)
     return [(method, value) for method in methods for value in script.values(method, text)]

@@ -1,12 +1,17 @@
-"""Modules of the project that move themselves: a class with a `cuda()` of its own also moves what is no parameter or buffer."""
+"""Code of the project that the accelerator's device cannot be put into: modules that move themselves, since a class with a `cuda()`
+of its own also moves what is no parameter or buffer, and functions that `torch.jit.script` compiles, since TorchScript is no
+Python and knows neither an Accelerator nor its device.
+"""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.forms import is_function_frame
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
+
+_DECORATORS = ("torch.jit.script", "torch.jit.script_method", "torch.jit.export")
 
 
 def has_own_cuda(script: Script, of: ast.expr) -> bool:
@@ -47,6 +52,38 @@ def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
     if isinstance(of, ast.Name | ast.Attribute):
         frame = script.frame(of)
         cls = script.class_of(frame)
-        frames = [frame, script.module(of), *(script.methods(cls) if cls is not None else [])]
+        frames = [frame, script.module(of), *script.methods(cls)]
         values = [value for one in frames for value in script.values(one, written(of))]
     return [made for value in values if (made := script.class_behind(value)) is not None]
+
+
+def compiled_functions(script: Script) -> set[Frame]:
+    """The functions that are decorated or given to `torch.jit.script`, and the methods of the classes that are.
+
+    `__init__` of a compiled module is Python.
+    """
+    compiled: list[ast.AST] = [n for call in script.calls for n in _given(script, call)]
+    compiled += [n for n in script.table.parents if _is_decorated(script, n)]
+    found: set[Frame] = set()
+    for one in compiled:
+        if isinstance(one, FUNCTIONS):
+            found.add(one)
+        elif isinstance(one, ast.ClassDef):
+            found |= {method for method in script.methods(one) if method.name != "__init__"}
+    return found
+
+
+def _is_decorated(script: Script, node: ast.AST) -> bool:
+    return isinstance(node, (*FUNCTIONS, ast.ClassDef)) and any(
+        script.dotted(one) in _DECORATORS for one in node.decorator_list
+    )
+
+
+def _given(script: Script, call: ast.Call) -> list[ast.AST]:
+    """What a call compiles: a function, or the class of an object."""
+    if script.dotted(call.func) != "torch.jit.script" or not call.args:
+        return []
+    given = call.args[0]
+    values = [given, *script.values(script.frame(call), ast.unparse(given))]
+    made = [cls for value in values if (cls := script.class_made(value)) is not None]
+    return [*made, *(script.functions(given.id) if isinstance(given, ast.Name) else [])]

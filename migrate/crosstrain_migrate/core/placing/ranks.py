@@ -11,11 +11,9 @@ import ast
 import re
 from collections.abc import Iterable
 
-from crosstrain_migrate.core.distributed.statistics import is_told
-from crosstrain_migrate.core.distributed.wrappers import is_wrapper
+from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
@@ -45,7 +43,7 @@ class Ranks:
 
     def run(self) -> None:
         for call in self.script.calls:
-            if makes_group(self.script, call):
+            if self.script.makes_group(call):
                 self._numbers_of(call)
         self._node_ranks()
         for spawn in self._spawns:
@@ -97,9 +95,12 @@ class Ranks:
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas."""
-        if any(isinstance(one, ast.ClassDef) and is_told(one) for one in self.script.around(call)):
-            return True
+        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables."""
+        for one in self.script.around(call):
+            if isinstance(one, ast.ClassDef) and is_told(one):
+                return True
+            if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
+                return any(self.script.table.is_inside(call, statement) for statement in one.body)
         statement = self.script.statement(call)
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False
@@ -179,7 +180,7 @@ class Ranks:
     def _node_ranks(self) -> None:
         """`args.nr == 0`, where `args.nr * args.gpus + gpu` is the rank: the first process of all is meant."""
         for call in self.script.calls:
-            for keyword in call.keywords if makes_group(self.script, call) else ():
+            for keyword in call.keywords if self.script.makes_group(call) else ():
                 if keyword.arg != "rank":
                     continue
                 nodes = {text for value in self._stores(keyword.value) for text in _factors(value)}
@@ -304,7 +305,7 @@ def tell_ranks(plan: Plan) -> None:
     """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
     for call in plan.script.calls:
         cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
-        for function in plan.script.methods(cls, "__init__") if cls else ():
+        for function in plan.script.methods(cls, "__init__"):
             default = defaults_by_name(function.args).get("local_rank")
             is_first = isinstance(default, ast.Constant) and default.value == 0
             if is_first and plan.script.argument_for(call, function, "local_rank") is None:

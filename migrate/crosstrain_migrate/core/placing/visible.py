@@ -17,7 +17,8 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .accelerator import VISIBLE, Accelerators
+from .accelerator import Accelerators
+from .first import VISIBLE
 
 RULE = "CT105"
 REASON = "launched processes have a GPU each"

@@ -6,7 +6,6 @@ import ast
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame
-from crosstrain_migrate.core.reading.groups import makes_group
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.walks import walk
 
@@ -37,6 +36,6 @@ def timeout_in(script: Script, module: ast.Module) -> str:
 
 
 def _given(script: Script) -> list[tuple[ast.Call, ast.expr]]:
-    groups = [call for call in script.calls if makes_group(script, call) and script.is_reached(call)]
+    groups = [call for call in script.calls if script.makes_group(call) and script.is_reached(call)]
     given = [(call, one.value) for call in groups for one in call.keywords if one.arg == "timeout"]
     return [(call, value) for call, value in given if not isinstance(value, ast.Constant)]

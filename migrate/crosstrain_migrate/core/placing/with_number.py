@@ -12,18 +12,17 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .accelerator import Choice, chooses_visible
 from .asked import holds_options
-from .first import needs_accelerator
+from .first import chooses_visible, needs_accelerator
+from .known import Choice, frames_to_training
 from .numbered import gpu_number, numbers_among
-from .on_the_way import frames_to_training
 from .options import Options
 from .origins import root_of_text
 from .sides import is_about_gpu, side_of
 
 
 def with_number(
-    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool = False
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool
 ) -> Choice | None:
     """The choice, with the number of the author's GPU where that is known when the accelerator is made.
 

@@ -86,6 +86,17 @@ def asks_rank(test: ast.expr) -> bool:
     return any(word in ast.unparse(test) for word in ("rank", "main", "master"))
 
 
+def turns_of(loop: Loop) -> set[str]:
+    """What counts the turns of a loop, also from one run of it to the next: `step += 1`, `step = step + 1`."""
+    found = set[str]()
+    for one in loop.body if isinstance(loop, ast.For) else ():
+        target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
+        text = written(target) if target is not None else ""
+        if ast.unparse(one) in (f"{text} += 1", f"{text} = {text} + 1"):
+            found.add(text)
+    return found
+
+
 def counters_of(loop: Loop, script: Script | None = None) -> set[str]:
     """`i` of `for i, batch in enumerate(loader)`, also where a variable of the script holds that: `bar = tqdm(enumerate(loader))`."""
     if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):

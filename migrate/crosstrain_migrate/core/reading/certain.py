@@ -2,11 +2,13 @@
 
 A loop over scales or over the heads of a model stands inside the loop over batches, and looks the same as one over a loader
 that is a parameter. Where nobody can say, the innermost loop has the data.
+What is surely an array or a tensor `prepare` gives back as it is, whoever iterates it.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
@@ -22,6 +24,25 @@ _LAYERS = {"ModuleList", "ModuleDict", "ParameterList", "Sequential"}
 # Methods of optimizers, modules and losses.
 _ITEM_METHODS = ("zero_grad", "step", "parameters", "backward", "state_dict")
 _LISTS = ast.List | ast.Tuple | ast.Set
+_KEEPS = (
+    "to",
+    "cuda",
+    "float",
+    "double",
+    "long",
+    "int",
+    "view",
+    "reshape",
+    "unsqueeze",
+    "astype",
+    "requires_grad_",
+)
+
+_MAKES = re.compile(
+    r"^(numpy|torch)\.(\w+\.)*(arange|array|asarray|choice|linspace|permutation|randint|randperm|tensor|as_tensor"
+    r"|rand|randn|normal|uniform|zeros|ones|full|empty|stack|cat|concatenate)$"
+    r"|^torch\.(\w*Tensor|from_numpy)$"
+)
 
 
 class Certain:
@@ -98,21 +119,14 @@ class Certain:
     def bound(self, frame: Frame, node: ast.Name | ast.Attribute) -> Iterator[tuple[Frame, ast.expr]]:
         """What a variable or an attribute is bound to, and what calls give for a parameter."""
         text = written(node)
-        cls = self.script.class_of(frame)
-        places: list[Frame] = [frame]
-        if root_of(node) == "self" and cls is not None:
-            places = [*self.script.methods(cls)]
-        elif isinstance(node, ast.Name) and not self.script.binds(frame, node.id):
+        places = self.script.homes(frame, text)
+        if isinstance(node, ast.Name) and not self.script.binds(frame, node.id):
             places = [self.script.module(frame)]
         for place in places:
             for value in self.script.values(place, text):
                 yield place, value
-            for store in self.script.stores(place, text):  # `train_loader, val_loader = get_loaders()`
-                statement = self.script.statement(store)
-                if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-                    continue
-                if isinstance(self.script.parent(store), ast.Tuple | ast.List):
-                    yield place, statement.value
+            for call, _ in self.script.unpacked(place, text):  # `train_loader, val_loader = get_loaders()`
+                yield place, call
         if is_function_frame(frame) and text in self.script.parameters(frame):
             for call in self.script.direct_callers(frame) + self._constructions(frame):
                 argument = self.script.argument_for(call, frame, text)
@@ -183,3 +197,17 @@ def _is_asked(node: ast.AST, items: set[str]) -> bool:
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items
     return isinstance(node.func, ast.Name) and node.func.id in items
+
+
+def is_array(script: Script, frame: Frame, node: ast.expr) -> bool:
+    """Whether an expression is an array, is computed from one, or is a variable that holds nothing else."""
+    if isinstance(node, ast.BinOp):
+        return any(is_array(script, frame, side) for side in (node.left, node.right))
+    if isinstance(node, ast.Call):
+        is_made = _MAKES.match(script.dotted(node.func)) is not None
+        return is_made or (is_method(node, *_KEEPS) and is_array(script, frame, node.func.value))
+    if not isinstance(node, ast.Name):
+        return False
+    values = script.values(frame, node.id)
+    is_bound_otherwise = len(values) != len(script.stores(frame, node.id))
+    return bool(values) and not is_bound_otherwise and all(is_array(script, frame, one) for one in values)

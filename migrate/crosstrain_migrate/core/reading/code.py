@@ -84,9 +84,10 @@ class Code:
         parent = self.parent(frame) if isinstance(frame, FUNCTIONS) else None
         return parent if isinstance(parent, ast.ClassDef) else None
 
-    def methods(self, cls: ast.ClassDef, name: str = "") -> list[Function]:
-        """The methods of a class itself: those of a name, or all."""
-        return [node for node in cls.body if isinstance(node, FUNCTIONS) and name in ("", node.name)]
+    def methods(self, cls: ast.ClassDef | None, name: str = "") -> list[Function]:
+        """The methods of a class itself, those of a name or all; none where there is no class."""
+        body = cls.body if cls is not None else ()
+        return [node for node in body if isinstance(node, FUNCTIONS) and name in ("", node.name)]
 
     def loops_around(self, node: ast.AST) -> list[Loop]:
         """The loops of the same frame around a node, innermost first."""
@@ -137,6 +138,21 @@ class Code:
     @cached_property
     def frames(self) -> list[Frame]:
         return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
+
+    def homes(self, frame: Frame, text: str) -> list[Frame]:
+        """Where a variable of a frame is bound: there, and an attribute of `self` in the methods of its class."""
+        methods = self.methods(self.class_of(frame)) if text.startswith("self.") else []
+        return [*methods] or [frame]
+
+    def unpacked(self, frame: Frame, text: str) -> list[tuple[ast.Call, int]]:
+        """The calls of whose results a variable is one part, and which: `loss, scores = criterion(out, y)`."""
+        found = []
+        for store in self.stores(frame, text):
+            target, bound = self.parent(store), self.statement(store)
+            made = bound.value if isinstance(bound, ast.Assign) else None
+            if isinstance(made, ast.Call) and isinstance(target, ast.Tuple | ast.List):
+                found.append((made, target.elts.index(store)))
+        return found
 
     def returned(self, function: Frame) -> list[ast.expr]:
         """What a function returns, by each `return` that says something."""
@@ -202,6 +218,11 @@ class Code:
             if not is_text and not is_future and not isinstance(statement, ast.Global | ast.Nonlocal):
                 return statement
         return body[-1]
+
+    def free_name(self, *wanted: str) -> str:
+        """The first of some names that nothing in the script has."""
+        taken = {name.id for name in self.table.each(ast.Name)}
+        return next((name for name in wanted if name not in taken), f"{wanted[0]}_")
 
     # -- definitions ----------------------------------------------------------------------------------------------
 

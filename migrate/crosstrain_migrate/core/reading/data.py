@@ -15,10 +15,9 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, 
 from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
-from .fetched import is_fetched_apart
 from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
 from .generators import Generators
-from .iterators import DEPTH, Iterators
+from .iterators import DEPTH, Iterators, is_fetched_apart
 from .modes import facts, is_left_out, opposed, told
 from .ranges import Ranges
 from .script import Script

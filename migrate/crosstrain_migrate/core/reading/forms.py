@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from typing import TypeGuard
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeGuard
 
-from crosstrain_migrate.syntax.nodes import Function
+from crosstrain_migrate.syntax.nodes import Function, written
 from crosstrain_migrate.syntax.walks import walk
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -72,6 +72,17 @@ class MethodCall(ast.Call):
 
 def is_method(call: ast.AST, *names: str) -> TypeGuard[MethodCall]:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+class Replaced(ast.NodeTransformer):
+    """An expression with other expressions for some of its variables and attributes, by how these are written."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit(self, node: ast.AST) -> Any:
+        is_named = isinstance(node, ast.Name | ast.Attribute) and written(node) in self.given
+        return self.given[written(node)] if is_named else self.generic_visit(node)
 
 
 def without_gradient(block: ast.With) -> bool:

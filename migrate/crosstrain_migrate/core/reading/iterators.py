@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .forms import Frame, is_function_frame, is_method, names_in, root_of
 from .script import Script, is_statement_call
@@ -49,18 +49,12 @@ class Iterators:
         """What is numbered, where all calls give `enumerate(loader)` for a parameter: a process counts its steps by its own
         numbers, so that the loader is dealt and not its batches with theirs."""
         frame = self.script.frame(node)
-        if not is_function_frame(frame):
-            return [node]
-        calls = [
-            (call, self.script.argument_for(call, frame, written(node)))
-            for call in self.script.callers(frame)
-        ]
-        given = [(self.script.frame(call), argument) for call, argument in calls if argument is not None]
-        counts = [isinstance(one, ast.Call) and last_name(one.func) == "enumerate" for _, one in given]
+        given = self.script.given_for(frame, written(node))
+        counts = [isinstance(one, ast.Call) and last_name(one.func) == "enumerate" for one, _ in given]
         if not counts or not all(counts):
             return [node]
         self.held.discard(node)
-        return [source for place, one in given for source in self.sources(place, one)]
+        return [source for one, call in given for source in self.sources(self.script.frame(call), one)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
         """The calls without those of `next` in a loop or a branch of their own that a node is not in, and whose batches do not
@@ -363,3 +357,37 @@ def _is_next(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Name):
         return call.func.id == "next" and bool(call.args)
     return is_method(call, "next", "__next__")
+
+
+def is_fetched_apart(script: Script, step: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether what a step is given is fetched by a `while` inside a loop, and nothing of it comes from the loop's items."""
+    around = script.loops_around(step)
+    inner = next((w for w in around if isinstance(w, ast.While) and script.table.is_inside(w, loop)), None)
+    if inner is None:
+        return False
+    given = names_in(step)
+    fetched = [
+        n.value
+        for n in walk(inner)
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and given & _bound_by(n)
+    ]
+    items = _made_of_items(script, loop)
+    return bool(fetched) and not any(items & names_in(one) for one in fetched)
+
+
+def _made_of_items(script: Script, loop: ast.For | ast.AsyncFor) -> set[str]:
+    """The variables that hold a loop's item, or what is made of it, and the objects that are told it."""
+    found = names_in(loop.target)
+    before = -1
+    while before < len(found):
+        before = len(found)
+        for node in walk_all(loop.body):
+            if isinstance(node, ast.Assign) and found & names_in(node.value):
+                found |= _bound_by(node)
+            elif isinstance(node, ast.Call) and is_statement_call(script, node) and found & names_in(node):
+                found |= {root_of(node.func)} - {""}
+    return found
+
+
+def _bound_by(node: ast.Assign) -> set[str]:
+    return {name for target in node.targets for name in names_in(target)}

@@ -42,17 +42,19 @@ def _made(script: Code, call: ast.expr) -> Function | None:
 
 def _trains(script: Code, call: ast.Call, maker: Function, step: Function) -> bool:
     """Whether a step goes backward where no constant that its maker is given forbids it."""
-    given = {**defaults_by_name(maker.args), **script.given_by(call, maker)}
-    known = {
-        name: value.value
-        for name, value in given.items()
-        if isinstance(value, ast.Constant) and not script.stores(maker, name)
-    }
+    known = constants(script, maker, script.given_by(call, maker))
     passes = (one for one in walk(step) if isinstance(one, ast.Attribute) and one.attr == "backward")
-    return any(not _is_switched_off(script, one, maker, known) for one in passes)
+    return any(not is_switched_off(script, one, maker, known) for one in passes)
 
 
-def _is_switched_off(script: Code, node: ast.AST, maker: Function, known: dict[str, Any]) -> bool:
+def constants(script: Code, function: Function, given: dict[str, ast.expr]) -> dict[str, Any]:
+    """The parameters of a function that are constants by what it is given, or by default."""
+    values = {**defaults_by_name(function.args), **given}.items()
+    known = {name: one.value for name, one in values if isinstance(one, ast.Constant)}
+    return {name: value for name, value in known.items() if not script.stores(function, name)}
+
+
+def is_switched_off(script: Code, node: ast.AST, maker: Function, known: dict[str, Any]) -> bool:
     """Whether a test of a known parameter keeps a node from running: `if train:`, `if mode != "train": ... else:`, or one
     above it that returns."""
     below = node

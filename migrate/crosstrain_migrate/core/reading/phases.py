@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
-from .forms import is_function_frame, is_method, names_in
+from .forms import Replaced, is_function_frame, is_method, names_in
 from .modes import is_left_out
 from .roles import STEPS, Roles
 from .script import Script
@@ -33,7 +33,7 @@ class Phases:
 
     def test(self, loop: ast.For) -> str:
         """The author's own test for training in a loop that also evaluates; empty where there is none."""
-        bound = {n.id for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound = names_stored_in(loop)
         backwards: set[str] = set()
         others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):
@@ -89,7 +89,7 @@ class Phases:
             if value is None:
                 return None
             given[name] = value
-        return _Replaced(given).visit(ast.parse(ast.unparse(test), mode="eval").body)  # type: ignore[no-any-return]
+        return Replaced(given).visit(ast.parse(ast.unparse(test), mode="eval").body)  # type: ignore[no-any-return]
 
     def _value(self, name: str, call: ast.Call, function: Function) -> ast.expr | None:
         if name in self.script.parameters(function):
@@ -110,16 +110,6 @@ class Phases:
         ):
             return self._told(values[0], call, function)
         return None
-
-
-class _Replaced(ast.NodeTransformer):
-    """An expression with other expressions for its names."""
-
-    def __init__(self, given: dict[str, ast.expr]) -> None:
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.given.get(node.id, node)
 
 
 def is_training_call(call: ast.Call) -> bool:

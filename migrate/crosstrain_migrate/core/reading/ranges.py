@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 from .alike import counters_of
 from .forms import Frame, is_method, names_in, root_of
@@ -32,7 +32,7 @@ class Ranges:
             return []
         frame = self.script.frame(loop)
         body = walk_all(loop.body)
-        found = self._cut_by(body, self._computed(body, _bound_by(loop.target)), 1)
+        found = self._cut_by(body, self._computed(body, names_stored_in(loop.target)), 1)
         if isinstance(loop.target, ast.Name) and last_name(call.func) == "range":
             found += self._picked(frame, body, loop.target.id, call)
         kept = self._kept(body)
@@ -80,7 +80,7 @@ class Ranges:
                     and names_in(node.value) & found
                     and (_is_arithmetic(node.value) or self._only_counts(node.value))
                 ):
-                    found |= {name for target in node.targets for name in _bound_by(target)}
+                    found |= {name for target in node.targets for name in names_stored_in(target)}
         return found
 
     def _only_counts(self, node: ast.expr) -> bool:
@@ -184,11 +184,6 @@ def item_of(loop: ast.For) -> str:
     if isinstance(target, ast.Tuple) and len(target.elts) == 2 and counters_of(loop):
         target = target.elts[1]
     return target.id if isinstance(target, ast.Name) else ""
-
-
-def _bound_by(target: ast.expr) -> set[str]:
-    """The variables that an assignment binds: `self.epoch` binds none, and what reads `self` reads no number."""
-    return {n.id for n in walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _is_looked_up(node: ast.expr) -> bool:

@@ -158,7 +158,7 @@ class Roles:
     def _steps_near(self, frame: Frame) -> bool:
         """Whether a frame, its class or a caller steps something."""
         cls = self.script.class_of(frame)
-        frames: list[Frame] = [frame, *(self.script.methods(cls) if cls is not None else ())]
+        frames: list[Frame] = [frame, *self.script.methods(cls)]
         if any(self._steps_in(one) for one in frames):
             return True
         if isinstance(frame, ast.Module):
@@ -200,7 +200,7 @@ class Roles:
         """The optimizers that are stepped in a frame, else in its class, its callers, its file."""
         script = self.script
         cls = script.class_of(frame)
-        rings: list[list[Frame]] = [[frame], [*(script.methods(cls) if cls is not None else ())]]
+        rings: list[list[Frame]] = [[frame], [*script.methods(cls)]]
         rings += self.levels_above(frame)
         module = script.module(frame)
         rings.append([module])

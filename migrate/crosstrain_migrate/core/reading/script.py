@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
@@ -64,9 +64,10 @@ class Script(Code):
                     return made
         return None
 
-    def all_methods(self, cls: ast.ClassDef, depth: int = 4) -> list[Function]:
+    def all_methods(self, cls: ast.ClassDef | None, depth: int = 4) -> list[Function]:
         """The methods of a class, and of those of the project that it derives from: `super().__init__(loader)` runs theirs."""
-        bases = [base for name in cls.bases for base in self.classes(self.last(name))] if depth else []
+        named = cls.bases if cls is not None and depth else []
+        bases = [base for name in named for base in self.classes(self.last(name))]
         return [*self.methods(cls), *(m for base in bases for m in self.all_methods(base, depth - 1))]
 
     def last(self, node: ast.AST) -> str:
@@ -170,6 +171,17 @@ class Script(Code):
             found[last_name(node.value)] |= {last_name(target) for target in node.targets}
         return found
 
+    def above(self, *frames: Frame) -> Iterator[Frame]:
+        """Frames, and the functions and files that call them, those that call these, and so on, each once."""
+        found = dict.fromkeys(frames)
+        work = list(found)
+        for one in work:  # which grows meanwhile
+            yield one
+            callers = map(self.frame, self.callers(one) if is_function_frame(one) else ())
+            new = [caller for caller in dict.fromkeys(callers) if caller not in found]
+            found |= dict.fromkeys(new)
+            work += new
+
     def direct_callers(self, function: Function) -> list[ast.Call]:
         """The calls of a function by its name."""
         return [call for call in self.callers(function) if self.last(call.func) == function.name]
@@ -201,6 +213,14 @@ class Script(Code):
             for name in named & self.defined.keys():
                 found[name].append(call)
         return found
+
+    def makes_group(self, call: ast.Call) -> bool:
+        """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
+        name, path = "init_process_group", self.dotted(call.func)
+        if path.startswith("torch.distributed.") and path.endswith(name):
+            return True
+        is_own = isinstance(call.func, ast.Name) or self.is_imported(call.func)
+        return self.last(call.func) == name and not (is_own and self.functions(name))
 
     def given_for(self, frame: Frame, name: str) -> list[tuple[ast.expr, ast.Call]]:
         """What the calls of a function give for its parameter `name`; nothing for another variable."""

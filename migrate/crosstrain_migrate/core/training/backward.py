@@ -79,7 +79,7 @@ def plan_reduction(plan: Plan, roles: Roles, seen: Seen | None) -> list[str]:
     return []
 
 
-def plan_clipping(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def plan_clipping(plan: Plan, accelerators: Accelerators) -> None:
     script = plan.script
     scaled = any(is_method(call, "unscale_") for call in script.calls)
     for call in script.calls:
@@ -189,6 +189,11 @@ def loss_of(call: ast.Call) -> ast.expr:
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
+def losses_in(roles: Roles, frame: Frame) -> set[str]:
+    """What a frame calls backward on, as it is written."""
+    return {written(loss_of(one.call)) for one in roles.backwards if one.frame is frame}
+
+
 # Of what the terms of a loss are: a loss function's `reduction="sum"`, a sum of what is computed element by element, a plain
 # `.sum()`, which alone may be one over anything, and all else.
 SUM, OWN_SUM, PLAIN_SUM, OTHER, MEAN = 3, 2, 1, 0, -1
@@ -211,7 +216,7 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         values += _added(script, frame, written(node))
         if any(isinstance(one, ast.BinOp) and written(node) in texts_in(one) for one in values):
             return OTHER  # `loss = loss + more`
-        parts = _unpacked(script, frame, written(node))
+        parts = script.unpacked(frame, written(node))
         terms = [_terms(script, frame, value, depth + 1) for value in values]
         return _joined([*terms, *(_terms_of_call(script, frame, call, depth + 1, n) for call, n in parts)])
     if not isinstance(node, ast.Call):
@@ -265,17 +270,6 @@ def _has_rows(script: Script, frame: Frame, sum_: ast.Call) -> bool:
     return bool(values) and all(
         isinstance(one, ast.Call) and _asks_for(script, one, "none") for one in values
     )
-
-
-def _unpacked(script: Script, frame: Frame, name: str) -> list[tuple[ast.Call, int]]:
-    """The calls of whose results a variable is one part, and which: `loss, scores = criterion(out, y)`."""
-    found = []
-    for store in script.stores(frame, name):
-        target, statement = script.parent(store), script.statement(store)
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call):
-            found.append((value, target.elts.index(store)))
-    return found
 
 
 def _joined(terms: list[int]) -> int:

@@ -1,30 +1,33 @@
 """CT201 by use: the number of all batches, `len(rows) // size`, beside a loop's own count of them, and rows that end a pass.
 
 Each process counts its own batches: what is shown, or compared, beside that count is the number of these.
+A count of rows, `seen += args.batch_size`, that stands beside the number of all rows becomes that of all processes again.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.alike import counters_of
-from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
+from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.reading.alike import counters_of, turns_of
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
-from .counted_rows import is_length
 from .taken import knows
 
 RULE = "CT201"
 REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
+ON_EVERY = "a step takes a batch on every process"
+_SIZE = re.compile(r"batch_?size", re.I)
 
 
 def plan_counted_batches(
@@ -39,7 +42,7 @@ def plan_counted_batches(
         is_named = loop in phases or isinstance(node, ast.Name | ast.Attribute)
         if not isinstance(loop, ast.For) or not (is_dealt or is_named):
             continue
-        counters, counts = counters_of(loop, plan.script) | _turns(loop), WholeCounts(plan, data, loop)
+        counters, counts = counters_of(loop, plan.script) | turns_of(loop), WholeCounts(plan, data, loop)
         nodes = walk_all(loop.body) if counters else []
         for one in nodes:
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
@@ -55,9 +58,8 @@ def plan_counted_batches(
             ):
                 accelerator = accelerators.may_be_at(one) if is_dealt else ""
                 code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
-                if is_dealt:
-                    whole = "({it})" if isinstance(one, ast.BinOp) else "{it}"
-                    code = f"-(-{whole} // {accelerator}.num_processes)"
+                if accelerator:
+                    code = share_of(one, accelerator)
                 if accelerator is not None:
                     plan.replace(one, RULE, REASON, code, it=one)
 
@@ -79,7 +81,7 @@ def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
         ]
         for read in reads if len(made) == 1 else ():
             loops = [one for one in script.loops_around(read) if isinstance(one, ast.For)]
-            counters = {name for loop in loops for name in counters_of(loop, script) | _turns(loop)}
+            counters = {name for loop in loops for name in counters_of(loop, script) | turns_of(loop)}
             bound, share = script.statement(read), script.parent(read)
             is_computed = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Mult | ast.FloorDiv)
             is_computed = is_computed and isinstance(bound, ast.Assign)
@@ -88,7 +90,7 @@ def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> Non
                 continue
             if is_computed or stands_by_count(script, read, counters):
                 state = accelerators.may_be_at(read) or plan.state(read)
-                plan.replace(read, RULE, REASON, f"-(-{{it}} // {state}.num_processes)", it=read)
+                plan.replace(read, RULE, REASON, share_of(read, state), it=read)
 
 
 def _counts_of(script: Script, cls: ast.ClassDef) -> Iterator[str]:
@@ -119,12 +121,6 @@ def _length_of_maker(script: Script, node: ast.expr) -> str:
                 func = written(node.func)
                 return f"len({func if method.name == '__call__' else func.rpartition('.')[0]})"
     return ""
-
-
-def _turns(loop: ast.For) -> set[str]:
-    """What counts the turns of a loop, also from epoch to epoch: `step += 1`."""
-    ones = (one for one in loop.body if isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add))
-    return {written(one.target) for one in ones if getattr(one.value, "value", None) == 1}
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
@@ -182,3 +178,66 @@ def _is_count_of_rows(node: ast.BinOp, counters: set[str]) -> bool:
     is_rows = is_rows or (isinstance(rows, ast.Call) and last_name(rows.func) == "len")
     count = names_in(node.left)
     return is_rows and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
+
+
+def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Counts the rows of all processes where a loop over divided data counts by the size of its batches; a count that grows
+    beside such a one does, too: a run that goes on may compute one from the other."""
+    script = plan.script
+    for data in roles.data:
+        counts = _counts_rows(script, data.loop) if data.loop is not None else []
+        for count in counts:
+            beside = [one for one in counts if written(one.value) == written(count.value)]
+            known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
+            if not known or _takes_mean(script, data.frame, written(count.target)):
+                continue
+            if (accelerator := accelerators.may_be_at(count)) is not None:
+                code = f"{{size}} * {accelerator}.num_processes"
+                plan.replace(count.value, RULE, ON_EVERY, code, size=count.value)
+
+
+def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:
+    """`seen += args.batch_size`, in each turn of a loop."""
+    return [
+        n
+        for n in walk(loop)
+        if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and script.loops_around(n)[:1] == [loop]
+        if isinstance(n.value, ast.Name | ast.Attribute) and _SIZE.search(last_name(n.value)) is not None
+        if not _changes(loop, n.value)
+    ]
+
+
+def _changes(loop: Loop, size: ast.expr) -> bool:
+    return written(size) in map(written, stores_in(loop))
+
+
+def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
+    """Whether a count is computed with, or compared with, a length, and no mean is taken by it."""
+    reads = script.reads(frame, text)
+    if _takes_mean(script, frame, text):
+        return False
+    beside = (
+        one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
+    )
+    return any(is_length(script, frame, part) for part in walk_all(beside))
+
+
+def _takes_mean(script: Script, frame: Frame, text: str) -> bool:
+    parents = map(script.parent, reads := script.reads(frame, text))
+    return any(
+        isinstance(one, ast.BinOp) and _divides(one, of) for one, of in zip(parents, reads, strict=True)
+    )
+
+
+def _divides(node: ast.BinOp, by: ast.AST) -> bool:
+    return isinstance(node.op, ast.Div | ast.FloorDiv) and node.right is by
+
+
+def is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
+    """`len(rows)`, or a variable that is bound to nothing else."""
+    if isinstance(node, ast.Name):
+        values = script.values(frame, node.id)
+        return bool(values) and all(
+            isinstance(one, ast.Call) and last_name(one.func) == "len" for one in values
+        )
+    return isinstance(node, ast.Call) and last_name(node.func) == "len" and bool(names_in(node))

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import PARALLEL, NamesUsed, is_parallel
-from crosstrain_migrate.core.placing.accelerator import Accelerators, chooses_visible
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.first import chooses_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_method
@@ -45,7 +46,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
             if _makes_rate(script, written(size)):
                 plan.note(PARALLEL, factor, RATE, "divide it by the number of GPUs, and check the rate")
             else:
-                state = accelerators.name if accelerators.at_hand(factor) else plan.state(factor)
+                state = accelerators.state(factor)
                 code = f"{{gpus}} if {state}.num_processes == 1 else 1"
                 code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
@@ -53,7 +54,7 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
         if script.is_reached(times) and not _cuts_by(script, times):
             stay = any(NamesUsed(script).behind(call) is not None for call in wrappers)
-            state = accelerators.name if accelerators.at_hand(times) else plan.state(times)
+            state = accelerators.state(times)
             code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if stay else "1"
             plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
 

@@ -129,8 +129,5 @@ class Holders:
     def _calls(self, call: ast.Call, function: Function) -> bool:
         """Whether a caller calls a function itself; it may also give the function to another one."""
         is_object = function.name in ("__call__", "forward")
-        return is_object or self.script.last(call.func) in (function.name, self._class_name(function))
-
-    def _class_name(self, frame: Frame) -> str:
-        cls = self.script.class_of(frame)
-        return cls.name if cls is not None else ""
+        cls = self.script.class_of(function)
+        return is_object or self.script.last(call.func) in (function.name, getattr(cls, "name", ""))

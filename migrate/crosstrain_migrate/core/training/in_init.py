@@ -1,14 +1,18 @@
-"""Which attributes are prepared where `__init__` binds them, and what then knows the length of a prepared loader."""
+"""What is prepared where it is made: attributes that `__init__` binds, and what a script makes under a condition, `if args.poses:
+second = SGD(...)`, and so may not have where it trains."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from itertools import takewhile
 
-from crosstrain_migrate.core.reading.forms import Frame
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
+from crosstrain_migrate.core.reading.modes import facts
 from crosstrain_migrate.core.reading.roles import Stepped
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, exits, last_name, place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
 
 from .holders import Held
 from .schedules import OwnSchedule, given_to
@@ -19,7 +23,7 @@ def places_in_init(
 ) -> tuple[Function | None, dict[Held, ast.stmt]]:
     """`__init__` of the class of a method, and where it binds the attributes of `those` that it alone binds."""
     cls = script.class_of(frame)
-    methods = script.methods(cls) if cls is not None else []
+    methods = script.methods(cls)
     init = next((m for m in methods if m.name == "__init__"), None)
     if init is None or frame is init or _takes_device(script, init):
         return None, {}
@@ -63,3 +67,72 @@ def _binds_none(statement: ast.stmt) -> bool:
     """`self.optimizer = None`"""
     value = getattr(statement, "value", None)
     return isinstance(value, ast.Constant) and value.value is None
+
+
+def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
+    """The last statement that binds an object, and its frame, where one suite of an `if` that does not hold the use binds it
+    for sure, all that binds it is in there, and the script goes on without that suite; several of them where all that binds
+    and reads it stands under the same test."""
+    cls = script.class_of(one.frame) if one.text.startswith("self.") else None
+    frames: list[Frame] = [one.frame] if cls is None else [*script.all_methods(cls)]
+    if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
+        return []
+    bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
+    last = _in_one_suite(script, [statement for statement, _ in bound])
+    if last is None:
+        return _made_by_test(script, one, bound)
+    condition, home = script.parent(last), bound[0][1]
+    if not isinstance(condition, ast.If) or is_main_test(condition):
+        return []
+    other = condition.orelse if last in condition.body else condition.body
+    if script.table.is_inside(one.use, condition) or _ends(other):
+        return []
+    return [(home, last)]
+
+
+def _made_by_test(
+    script: Script, one: Held, bound: list[tuple[ast.stmt, Frame]]
+) -> list[tuple[Frame, ast.stmt]]:
+    """The last statement of each suite that binds a variable, where one test, not around the training as a whole, guards
+    all of them and all that reads it."""
+    reads = [read for frame in script.frames for read in script.reads(frame, one.text)]
+    tests = [_tests_around(script, statement, without=one.use) for statement, _ in bound]
+    tests += [_tests_around(script, read) for read in reads]
+    if not bound or not set.intersection(*tests):
+        return []
+    ordered = sorted(bound, key=lambda pair: place_of(pair[0]))
+    return list({id(script.suite_of(made)): (home, made) for made, home in ordered}.values())
+
+
+def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None) -> set[str]:
+    """The tests that hold where a node stands; without: those that hold there too."""
+    found = facts(script, node) - (set() if without is None else facts(script, without))
+    return {text for text, holds in found if holds and "__name__" not in text}
+
+
+def _in_one_suite(script: Script, bound: list[ast.stmt]) -> ast.stmt | None:
+    """The last of the statements of the smallest suite that has all that binds an object, where one of them does so for sure:
+    the `if` in `if args.poses:` that makes one model or the other."""
+    paths = [[one, *takewhile(lambda n: not isinstance(n, FUNCTIONS), script.around(one))] for one in bound]
+    for step in paths[0] if paths else ():
+        suite = script.suite_of(step) if isinstance(step, ast.stmt) else []
+        held = [next((n for n in path if n in suite), None) for path in paths]
+        found = [one for one in held if isinstance(one, ast.stmt)]
+        if suite and len(found) == len(paths):
+            is_sure = any(_binds_it(one, bound) for one in found)
+            return max(found, key=place_of) if is_sure else None
+    return None
+
+
+def _binds_it(statement: ast.stmt, bound: list[ast.stmt]) -> bool:
+    """Whether a statement is one of those that bind, or a choice both sides of which have such a one."""
+    if not isinstance(statement, ast.If):
+        return statement in bound
+    return all(any(_binds_it(one, bound) for one in suite) for suite in (statement.body, statement.orelse))
+
+
+def _ends(suite: list[ast.stmt]) -> bool:
+    """Whether nothing runs behind a suite."""
+    last = suite[-1] if suite else None
+    is_error = isinstance(last, ast.Expr) and is_method(last.value, "error")  # a parser's
+    return is_error or exits(last) or isinstance(last, ast.Raise | ast.Return | ast.Continue | ast.Break)

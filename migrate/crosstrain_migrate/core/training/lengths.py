@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator
 
-from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.reading.alike import counters_of, turns_of
 from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
@@ -57,8 +57,8 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
         return False
     if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
         return False
-    text, cls = written(targets[0]), script.class_of(script.frame(targets[0]))
-    reads = [read for method in (script.methods(cls) if cls else ()) for read in script.reads(method, text)]
+    text = written(targets[0])
+    reads = [read for one in script.homes(script.frame(targets[0]), text) for read in script.reads(one, text)]
     return any(
         isinstance(one, ast.Compare) and names_in(one) & counters_of(loop, script)
         for read in reads
@@ -173,8 +173,8 @@ def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
     inside = itertools.takewhile(lambda one: one is not bound, script.around(length))
     if len(bound.targets) != 1 or not all(map(_computes, inside)):
         return False
-    text, cls = written(bound.targets[0]), script.class_of(frame)
-    frames: list[Frame] = [*script.methods(cls)] if cls is not None and text.startswith("self.") else [frame]
+    text = written(bound.targets[0])
+    frames = script.homes(frame, text)
     raised = (n for one in frames for n in script.within(one) if isinstance(n, ast.AugAssign))
     return any(
         ast.unparse(one) == f"{text} += 1" and (len(frames) > 1 or script.loops_around(one)) for one in raised
@@ -193,7 +193,7 @@ def stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
     loops = script.loops_around(read)
-    counters = {name for loop in loops for name in (*counters_of(loop, script), *raised_in(loop))}
+    counters = {name for loop in loops for name in (*counters_of(loop, script), *turns_of(loop))}
     counters |= {name for loop in loops for name in _counted_with(loop, counters)}
     return bool(beside) and bool(names_in(beside[-1]) & counters) and not _is_in_schedule(script, read)
 
@@ -206,15 +206,6 @@ def _counted_with(loop: Loop, counters: set[str]) -> Iterator[str]:
             calls = [part for part in walk(one.value) if isinstance(part, ast.Call)]
             if all(last_name(call.func) == "len" for call in calls) and names_in(one.value) & counters:
                 yield target.id
-
-
-def raised_in(loop: Loop) -> Iterator[str]:
-    """`step` of a loop with `step = step + 1` or `step += 1`."""
-    for one in loop.body if isinstance(loop, ast.For) else ():
-        target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
-        raised = (f"{written(target)} += 1", f"{written(target)} = {written(target)} + 1") if target else ()
-        if isinstance(target, ast.Name) and ast.unparse(one) in raised:
-            yield target.id
 
 
 def _is_in_schedule(script: Script, node: ast.AST) -> bool:

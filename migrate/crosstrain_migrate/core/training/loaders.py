@@ -58,7 +58,7 @@ class LoaderPlaces:
     def _is_length(self, data: Data) -> bool:
         """Whether a class whose objects give the batches of a loader has the loader's length for its own."""
         cls = self.script.class_of(data.frame)
-        lengths = self.script.methods(cls, "__len__") if cls is not None else []
+        lengths = self.script.methods(cls, "__len__")
         return any(self.script.reads(one, written(data.node)) for one in lengths)
 
     def _only_trains(self, frame: Frame, text: str, use: ast.AST, given: set[int]) -> bool:
@@ -68,11 +68,8 @@ class LoaderPlaces:
             use, ast.If | ast.With | ast.Try
         ):  # around the calls: what else stands there does not train
             inside = given
-        frames = [frame]
-        if text.startswith("self."):
-            cls = self.script.class_of(frame)
-            frames = [*self.script.methods(cls)] if cls is not None else frames
-        elif isinstance(frame, ast.Module):
+        frames = self.script.homes(frame, text)
+        if isinstance(frame, ast.Module) and not text.startswith("self."):
             frames = [
                 one
                 for one in self.script.frames

@@ -1,6 +1,9 @@
-"""CT201 by use: what a training loop looks up by the number of its batch, `labels[i]` in `for i, x in enumerate(loader)`.
+"""CT201 by use: what a training loop does by the number of its batch, or of its row.
 
-A process's own batches have other numbers than the original's, so that each batch is dealt together with its number.
+It looks up by that, `labels[i]` in `for i, x in enumerate(loader)`: a process's own batches have other numbers than the original's,
+so that each batch is dealt together with its number. Or it does something every so many of them, `if n % 4 == 0:
+optimizer.step()`: a process counts its own turns, so that all take a step together, and a sum over its rows is divided by their
+number, `total / (n + 1)`.
 """
 
 from __future__ import annotations
@@ -8,14 +11,16 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import names_in
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.forms import is_method, names_in
+from crosstrain_migrate.core.reading.ranges import is_range
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import names_stored_in, stores_in, walk, walk_all
 
 from .backward import loss_of
 
@@ -23,7 +28,6 @@ _SCHEDULE = re.compile(
     r"schedul|anneal|linspace|logspace|cycl|warm|ramp|decay|(^|_)(lrs?|betas?|alphas?|gammas?|lambdas?|temp\w*|weights?|coefs?)(_|$)",
     re.I,
 )
-_NAMES = ("number", "batch_number", "number_of_batch")
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,7 @@ def _calls_bound(script: Script, node: ast.expr) -> list[ast.Call]:
 
 def deal_with_numbers(plan: Plan, found: Numbered, accelerator: str, rule: str, reason: str) -> None:
     """Deals the batches together with their numbers, which the loop then looks up by."""
-    taken = {n.id for n in plan.script.table.each(ast.Name)}
-    name = next((one for one in _NAMES if one not in taken), f"{_NAMES[0]}_")
+    name = plan.script.free_name("number", "batch_number", "number_of_batch")
     plan.replace(found.call, rule, reason, f"enumerate({accelerator}.prepare({{it}}))", it=found.call)
     plan.replace(found.batch, rule, reason, f"({name}, {{it}})", it=found.batch)
     for one in found.reads:
@@ -145,3 +148,99 @@ def _flows_into_loss(script: Script, roles: Roles, loop: ast.For) -> set[int]:
 def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return set(map(written, stores_in(*targets)))
+
+
+def periods(script: Script, data: Data) -> list[ast.If]:
+    """The tests of a dealt number in a loop that let all processes take a step, call a function of the project, or save every
+    so many turns."""
+    loop = data.loop
+    if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
+        return []
+    number = loop.target.id
+    tests = [n for n in walk_all(loop.body) if isinstance(n, ast.If)]
+    asked = [one for one in tests if number in names_in(one.test)]
+    return [one for one in asked if _acts(script, one) or (_saves(one) and _may_count(data, [one]))]
+
+
+def turns_read(script: Script, data: Data) -> list[ast.Name]:
+    """The reads of a dealt number that stand for the turns so far: in these tests, and what divides, in the loop and behind it
+    up to what binds the name anew."""
+    loop, call = data.loop, data.node
+    if not isinstance(loop, ast.For) or not is_range(call) or not isinstance(loop.target, ast.Name):
+        return []
+    number, places = loop.target.id, [one.test for one in periods(script, data)]
+    nodes: list[ast.AST] = []
+    if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
+        suite = script.suite_of(loop)
+        behind = takewhile(lambda one: number not in names_stored_in(one), suite[suite.index(loop) + 1 :])
+        nodes = walk_all((*loop.body, *behind))
+    for node in nodes:
+        match node:
+            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                if names_in(by) == {number} and _is_plain(by):
+                    places.append(by)
+    return [n for n in walk_all(places) if isinstance(n, ast.Name) and n.id == number]
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """`n`, `n + 1`"""
+    match node:
+        case ast.Name() | ast.BinOp(op=ast.Add(), right=ast.Constant()):
+            return True
+    return False
+
+
+def _acts(script: Script, test: ast.If) -> bool:
+    calls = _calls(test)
+    return any(is_method(one, *STEPS, "zero_grad") or script.functions(last_name(one.func)) for one in calls)
+
+
+def _saves(test: ast.If) -> bool:
+    """Whether something is saved, which the first process does, with numbers of its own."""
+    return any(last_name(one.func).startswith("save") for one in _calls(test))
+
+
+def _calls(test: ast.If) -> list[ast.Call]:
+    return [n for n in walk_all((*test.body, *test.orelse)) if isinstance(n, ast.Call)]
+
+
+def _may_count(data: Data, tests: list[ast.If]) -> bool:
+    """Whether these tests ask for nothing but a period, so that turns can be counted instead: for no end, and no start."""
+    loop, call = data.loop, data.node
+    assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and isinstance(call, ast.Call)
+    number, end = loop.target.id, names_in(call.args[-1]) if call.args else set()
+    for one in tests:
+        nodes = walk(one.test)
+        periodic = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+        asks_end = any(isinstance(n, ast.Call) for n in nodes) or names_in(one.test) & end
+        if asks_end or not any(number in names_in(n.left) for n in periodic):
+            return False
+    return len(call.args) == 1 and not call.keywords
+
+
+def count_turns(
+    plan: Plan, data: Data, reads: list[ast.Name], accelerator: str, rule: str, reason: str
+) -> None:
+    """Deals the numbers; the loop counts its turns, and these reads are of them."""
+    loop = data.loop
+    assert isinstance(loop, ast.For) and isinstance(loop.target, ast.Name)
+    turn = plan.script.free_name("turn", "own_turn", "number_of_turn")
+    plan.replace(loop.target, rule, reason, f"{turn}, {{it}}", it=loop.target)
+    for one in reads:
+        plan.replace(one, rule, reason, turn)
+    template = f"{accelerator}.prepare({{it}})"
+    if loop.iter is data.node:
+        template = f"enumerate({template})"
+    else:
+        plan.replace(loop.iter, rule, reason, "enumerate({it})", it=loop.iter)
+    plan.replace(data.node, rule, reason, template, it=data.node)
+
+
+def stays_whole(plan: Plan, data: Data) -> bool:
+    """Says so where a loop over numbers does something at some of them, and not every so many turns."""
+    tests = periods(plan.script, data)
+    if not tests or _may_count(data, tests):
+        return False
+    reason = "every process trains on the same data: it takes a step at some numbers of its rows"
+    plan.note("CT902", data.node, reason, "iterate a DataLoader, and count the turns of the loop")
+    return True

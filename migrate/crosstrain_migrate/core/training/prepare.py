@@ -14,7 +14,7 @@ from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.arrays import is_array
+from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
@@ -25,14 +25,21 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk_all
 
 from .anchors import Anchors
-from .conditional import made_under_condition
 from .ends import epochs_by
 from .holders import Held, Holders
-from .in_init import knows_own_length, places_in_init
+from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .loaders import LoaderPlaces
-from .numbered import Numbered, deal_with_numbers, is_counted, numbered, say_same_batches
-from .periods import count_turns, stays_whole, turns_read
+from .numbered import (
+    Numbered,
+    count_turns,
+    deal_with_numbers,
+    is_counted,
+    numbered,
+    say_same_batches,
+    stays_whole,
+    turns_read,
+)
 from .schedules import (
     asks_at_each_step,
     counting_optimizers,
@@ -112,7 +119,7 @@ class Preparing:
     def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
         """Where the length is read after which what is prepared begins anew, or all of the training ends:
         `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
-        a variable holds it that loops alone read."""
+        a variable holds it that loops alone read, or in one call with it, `tqdm(Reader(loader), total=len(loader))`."""
         texts = [[ast.unparse(data.node)]]
         if isinstance(data.node, ast.Call) and self.script.class_made(data.node) is not None:
             texts.append(
@@ -131,6 +138,7 @@ class Preparing:
             if (
                 counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
                 or any(self.script.table.is_inside(call, test) for test in tests)
+                or any(isinstance(one, ast.Call) and one in around for one in self.script.around(call))
                 or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
             ):
@@ -147,7 +155,7 @@ class Preparing:
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
                 cls = self.script.class_of(optimizer.frame)
-                inits = self.script.methods(cls, "__init__") if cls is not None else []
+                inits = self.script.methods(cls, "__init__")
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]

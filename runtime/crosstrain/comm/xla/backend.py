@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstrain.comm.protocol import Pending
+from crosstrain.comm.protocol import Comm, Pending
 from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.comm.types import DistributedType
 from crosstrain.comm.xla.api import internals, runtime, spmd, torch_xla
@@ -76,7 +76,7 @@ def _check_processes(world: int) -> bool:
     )
 
 
-class XlaComm:
+class XlaComm(Comm):
     """torch_xla in SPMD mode. ``replicas`` counts chips; ``world`` counts processes, and so hosts.
 
     apart: each process has its own program.
@@ -92,7 +92,6 @@ class XlaComm:
         self.replicas = chips * hosts.world if apart else chips
         self.distributed_type = DistributedType.XLA
         self.backend: str | None = "xla"
-        self.gradient_group = hosts.gradient_group
         self.averages = apart
         self.fixed_shapes = True
         self.landing = torch.device("cpu")
@@ -209,18 +208,16 @@ class XlaComm:
         self._hosts.debug = value
 
     @property
+    def gradient_group(self) -> Any:
+        return self._hosts.gradient_group
+
+    @property
     def is_scripts_own(self) -> bool:
         return self._hosts.is_scripts_own
 
     @property
     def in_group(self) -> bool:
         return self._hosts.in_group
-
-    def wait_up_to(self, timeout: timedelta) -> None:
-        pass  # the hosts' own
-
-    def use(self, index: int) -> None:
-        pass  # one process computes on all of them
 
     def on_host(self) -> None:
         return None  # XLA cannot leave SPMD mode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
-from crosstrain_verify.judging.passes import batches_with_shares, shares_differ, training_loaders, unshared
+from crosstrain_verify.judging.passes import batches_with_shares, shares_differ, unshared
 from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
 
@@ -27,9 +27,7 @@ def other_rows(evidence: Evidence) -> Cause | None:
     """The number of rows in a step is not the original's."""
     if evidence.frozen:
         return None
-    for batch, shares in batches_with_shares(
-        evidence.original, evidence.ranks, training_loaders(evidence.original)
-    ):
+    for batch, shares in batches_with_shares(evidence.original, evidence.ranks):
         rows = [share.rows for share in shares]
         if batch.rows is None or None in rows:
             return None
@@ -59,9 +57,7 @@ def other_start(evidence: Evidence) -> Cause | None:
 def other_samples(evidence: Evidence) -> Cause | None:
     if evidence.world > 1 and evidence.original.draws:
         return None  # augmented rows may differ from process to process
-    for batch, shares in batches_with_shares(
-        evidence.original, evidence.ranks, training_loaders(evidence.original)
-    ):
+    for batch, shares in batches_with_shares(evidence.original, evidence.ranks):
         if shares_differ(batch, shares):
             return Cause(
                 "other-samples",

@@ -286,5 +286,5 @@ class Merging:
 def _index(one: Dealt) -> str:
     """What a loop over `enumerate` counts its batches by."""
     target = one.loop.target.elts[0] if isinstance(one.loop.target, ast.Tuple) else None
-    is_counted = isinstance(target, ast.Name) and "enumerate(" in ast.unparse(one.loop.iter)
-    return target.id if is_counted else ""
+    is_counted = "enumerate(" in ast.unparse(one.loop.iter)
+    return target.id if isinstance(target, ast.Name) and is_counted else ""

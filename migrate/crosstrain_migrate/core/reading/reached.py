@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
 from .code import Code
-from .forms import FUNCTIONS
+from .forms import FUNCTIONS, refuses
 from .keys import tabled
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
@@ -74,10 +74,16 @@ class Reached:
             # What is asked of an object that no import names is a method, not another file's function. A class may be
             # that of a module: `models[name].Net()`.
             is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
+            call = self.script.parent(node) if isinstance(node, ast.Attribute) else None
+            # Of a class that nothing names, methods are known by their names alone.
+            is_called = isinstance(call, ast.Call) and call.func is node
+            call = call if is_called and not self._looks_up_by_name else None
             for one in self.script.defined.get(name, ()):
-                is_class = isinstance(one, ast.ClassDef)
-                if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
+                is_method = not isinstance(self.script.parent(one), ast.Module)
+                if not is_member or isinstance(one, ast.ClassDef):
                     yield one
+                elif is_method and not (isinstance(call, ast.Call) and refuses(one, call)):
+                    yield one  # `model.train()` is no `def train(self, epochs)`
 
     def _imported_for_texts(self, module: Region) -> Iterator[Function | ast.ClassDef]:
         """What a file may mean by a text that it evaluates, `eval(config["loss"])`: what is in the files that it imports and
@@ -97,9 +103,9 @@ class Reached:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
         `mode == "train"`, is looked up nowhere."""
         is_compared = isinstance(self.script.parent(node), ast.Compare)
-        if is_compared and not self._asks_objects_by_name and not self._looks_up_by_name:
-            return
         text = str(node.value)
+        if is_compared and not text.startswith((*self._asked_of_objects,)) and not self._looks_up_by_name:
+            return
         yield from self.script.defined.get(text, ())
         for word in re.findall(r"\w+", text) if "|" in text else ():
             found = self.script.defined.get(word, ())
@@ -159,12 +165,12 @@ class Reached:
         """The methods that Python calls, or a library that an object of a derived class is given to, or that are found by
         name: `getattr(self, args.mode)()`."""
         is_derived = any(self.script.dotted(base) != "torch.nn.Module" for base in cls.bases)
-        is_open = is_derived and (self._asks_objects_by_name or self._is_of_library(cls, 0))
-        is_open = is_open or self._offers_methods
+        is_open = (is_derived and self._is_of_library(cls, 0)) or self._offers_methods
+        begun = ("__", *(self._asked_of_objects if is_derived else ()))
         return [
             one
             for one in self.script.methods(cls)
-            if one.name.startswith("__") or one.name in _CALLED or is_open
+            if one.name.startswith(begun) or one.name in _CALLED or is_open
         ]
 
     def _is_of_library(self, cls: ast.ClassDef, depth: int) -> bool:
@@ -186,12 +192,14 @@ class Reached:
         return any(last_name(call.func) in ("Fire", "CLI") and call.args for call in calls)
 
     @cached_property
-    def _asks_objects_by_name(self) -> bool:
-        """Whether a method may be found by a text that the code does not say: `getattr(self, mode)`, `eval("self." + mode)`."""
+    def _asked_of_objects(self) -> set[str]:
+        """How methods begin that may be found by a text: `do_` of `getattr(self, "do_" + mode)`, nothing of `getattr(self, mode)`
+        and `eval("self." + mode)`."""
         calls = [n for n in self.script.table.parents if isinstance(n, ast.Call)]
         given = {one for call in calls for one in call.args}  # `print(getattr(self, name))`
         asked = (c for c in calls if _asks_by_name(c) and c not in given)
-        return any(map(_evaluates, calls)) or any(not self.script.is_imported(c.args[0]) for c in asked)
+        found = {_beginning(c.args[1]) for c in asked if not self.script.is_imported(c.args[0])}
+        return found | {"" for call in calls if _evaluates(call)}
 
     @cached_property
     def entry_points(self) -> list[Function]:
@@ -268,6 +276,14 @@ def _asks_by_name(call: ast.Call) -> bool:
     return is_getattr and not isinstance(call.args[1], ast.Constant)
 
 
+def _beginning(text: ast.expr) -> str:
+    """What a text surely begins with: `model` of `"model" + str(n)` and of `f"model{n}"`."""
+    if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+        return _beginning(text.left)
+    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+
+
 def _evaluates(call: ast.Call) -> bool:
     """Whether a call evaluates a text that the code does not say."""
     is_builtin = isinstance(call.func, ast.Name) and call.func.id == "eval"
@@ -307,13 +323,15 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 
 def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
     """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
-    module = script.module(asked)
-    if not isinstance(module, Region):
-        return []
-    imported = filter(script.is_imported, tabled(script, asked.value))
+    return [d for one in files_named(script, asked.value) for d in _held_by(script, one, asked.attr, 0)]
+
+
+def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
+    """The files of the project that an expression names, by their imports."""
+    module = script.module(value)
+    imported = filter(script.is_imported, tabled(script, value)) if isinstance(module, Region) else ()
     named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
-    sources = (one for one in map(script.links.region, named) if one is not None)
-    return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
+    return (one for one in map(script.links.region, named) if one is not None)
 
 
 def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

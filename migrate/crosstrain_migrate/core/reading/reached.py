@@ -329,9 +329,11 @@ def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.Clas
 def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
     """The files of the project that an expression names, by their imports."""
     module = script.module(value)
-    imported = filter(script.is_imported, tabled(script, value)) if isinstance(module, Region) else ()
+    if not isinstance(module, Region):
+        return
+    imported = filter(script.is_imported, tabled(script, value))
     named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
-    return (one for one in map(script.links.region, named) if one is not None)
+    yield from (one for one in map(script.links.region, named) if one is not None)
 
 
 def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

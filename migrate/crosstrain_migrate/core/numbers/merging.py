@@ -205,7 +205,7 @@ class Merging:
         return True
 
     def _read_in_functions(self, module: ast.Module, name: str) -> bool:
-        others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
+        others = (one for one in self.script.frames_in(module) if one is not module)
         return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
 
     def _fresh_name(self, frame: Frame, text: str, base: str) -> str:

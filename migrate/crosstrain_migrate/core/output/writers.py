@@ -96,14 +96,9 @@ def _is_never_read(script: Script, opened: ast.Call) -> bool:
 
 def _is_only_written(script: Script, frame: Frame, name: str, depth: int) -> bool:
     """Whether a variable's file is only written, also by the functions of the project that are given it."""
-    inside = [one for one in script.frames if one is frame or not script.binds(one, name)]
-    reads = [
-        read
-        for one in inside
-        if script.module(one) is script.module(frame)
-        for read in script.reads(one, name)
-    ]
-    return all(_writes(script, read, depth) for read in reads)
+    frames = script.frames_in(script.module(frame))
+    inside = [one for one in frames if one is frame or not script.binds(one, name)]
+    return all(_writes(script, read, depth) for one in inside for read in script.reads(one, name))
 
 
 def _writes(script: Script, read: ast.expr, depth: int) -> bool:

@@ -139,6 +139,10 @@ class Code:
     def frames(self) -> list[Frame]:
         return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
 
+    def frames_in(self, module: ast.Module) -> list[Frame]:
+        """A file's top level and its functions."""
+        return [one for one in self.frames if self.module(one) is module]
+
     def homes(self, frame: Frame, text: str) -> list[Frame]:
         """Where a variable of a frame is bound: there, and an attribute of `self` in the methods of its class."""
         methods = self.methods(self.class_of(frame)) if text.startswith("self.") else []

@@ -204,9 +204,7 @@ class Roles:
         rings += self.levels_above(frame)
         module = script.module(frame)
         rings.append([module])
-        rings.append(
-            [one for one in script.frames if script.module(one) is module and script.is_reached(one)]
-        )
+        rings.append(list(filter(script.is_reached, script.frames_in(module))))
         for ring in rings:
             found: dict[object, Stepped] = {}  # each by its first step, above which it is prepared
             for one in (Stepped(text, call, of) for of in ring for text, call in self._stepped_in(of)):

@@ -70,12 +70,8 @@ class LoaderPlaces:
             inside = given
         frames = self.script.homes(frame, text)
         if isinstance(frame, ast.Module) and not text.startswith("self."):
-            frames = [
-                one
-                for one in self.script.frames
-                if self.script.module(one) is frame
-                and not (one is not frame and self.script.binds(one, text))
-            ]
+            inner = (one for one in self.script.frames_in(frame) if not self.script.binds(one, text))
+            frames = [frame, *(one for one in inner if one is not frame)]
         training = {
             id(n)
             for d in self.roles.data

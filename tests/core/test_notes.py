@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import conversion, converted
+from .converting import conversion, converted, notes
 from .projects import convert, write
 
 TRAINS = """<torch>
@@ -169,3 +169,22 @@ def test_a_method_that_is_named_print_is_no_print() -> None:
     assert "accelerator.print('rows')" in after and "\nOptions().print()" in after
     own = says.replace("class Options:\n    def print(self):\n        print(self)", "def print(*args): ...")
     assert "\nprint('rows')" in converted(TRAINS.replace("import shown\n", own))
+
+
+@pytest.mark.parametrize(("chosen", "said"), [('"cuda" if args.gpu else "cpu"', True), ('"cuda"', False)])
+def test_what_is_printed_before_the_device_is_chosen_is_said(chosen: str, said: bool) -> None:
+    text = f"""
+import argparse
+<torch>
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", action="store_true")
+args = parser.parse_args()
+print(args)
+device = torch.device({chosen})
+model = torch.nn.Linear(1, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(8, 1)):
+    <step model(x.to(device)).mean()>
+"""
+    assert any("every process prints" in one.reason for one in notes(text, "CT401")) is said
+    assert ("\nprint(args)" in converted(text)) is said

@@ -349,6 +349,19 @@ path = "out"
 path = "out"
 path += time.strftime("%H%M")
 * np.save(path, [1])
+== a time in an entry of settings, and what is in another one
+args["out"] += time.strftime("%H%M")
+args["log"] = os.path.join("runs", "log")
+* np.save(args["out"], [1])
+- os.makedirs(args["log"])
++ os.makedirs(args["log"], exist_ok=True)
+~ torch.save(model.state_dict(), args["log"] + "/a.pt")
+state = torch.load(args["log"] + "/a.pt")
+== a time in an entry under which all read again
+- args["run"]["out"] = "out" + time.strftime("%H%M")
++ args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
+~ torch.save(model.state_dict(), args["run"]["out"])
+state = torch.load(args["run"]["out"])
 == the files that a path lists are listed before all have them
 - found = sorted(Path("out").glob("*.pt"))
 + found = broadcast_object_list([sorted(Path("out").glob("*.pt"))])[0]

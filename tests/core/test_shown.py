@@ -50,6 +50,7 @@ print(both.item()) => accelerator.print(accelerator.reduce(both, "mean").item())
         ("print(loss.item())", f"accelerator.print({MEAN})"),
         ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
         ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
+        ("print(len(loader) * len(x))", 'len(loader) * accelerator.reduce(len(x), "sum")'),
     ],
 )
 def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str) -> None:
@@ -71,7 +72,7 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
         "if y.sum() > 2: continue\n        print(loss.item())",  # some processes are past it
         "print(loss.item(), hits.item())",  # a count beside a mean: together or not at all
         "if i % 10 == 0 and rank == 0: print(i * len(x))",
-        "print(i * len(model))",  # no rows of the batch
+        "print(i * len(model), len(model) * len(x))",  # no rows of the batch
         "print(loss.item(), file=log)",
         "bar.set_postfix(loss=loss.item())",  # a bar's own text may be a share
     ],

@@ -156,10 +156,9 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
     choice = device_choice(script, roles, first.home, begin, mapped=mapped)
     if runtime != OURS:  # Accelerate cannot be told a device
         choice = None if choice is None else replace(choice, device="")
-    elif not mapped:
-        choice = below_visible(script, with_number(script, roles, choice, first.home, begin))
-    elif late_start(script, frames_to_training(script, roles, first.home)) is None:
-        choice = with_number(script, roles, choice, first.home, begin, mapped=True)
+    elif not mapped or late_start(script, frames_to_training(script, roles, first.home)) is None:
+        numbered = with_number(script, roles, choice, first.home, begin, mapped=mapped)
+        choice = below_visible(script, numbered)
     plan, is_late = _planned_by(script, roles, runtime, seen, choice)
     while is_late and choice is not None:
         above = below_visible(script, lifted(script, choice))

@@ -35,6 +35,7 @@ FACTORIES = [
 ]
 METHODS = ["to", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 TENSOR_TYPES = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
+# Functions of torch.cuda: how much memory is used, and what a device alone would do.
 MEMORY = [
     "max_memory_allocated",
     "max_memory_cached",

@@ -18,7 +18,7 @@ CLAIMS = {
     "loader": "the loop goes over a prepared loader",
     "module": "the optimizer's parameters are those of the prepared model",
     "mean": "the loss is a mean over the batch",
-    "group": "the process group is the run's own",
+    "evaluation": "the numbers of an evaluation can be merged",
     "alike": "learning rates and weights are the same in all processes",
     "seeds": "the processes start with the same random numbers, or differ as the script seeds them",
 }

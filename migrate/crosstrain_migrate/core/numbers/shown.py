@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import sums_over_rows
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .returned import returns_loss
 from .training_numbers import LOCAL, MEAN, REDUCE, SUM, UNSURE, TrainingNumbers
@@ -109,13 +109,16 @@ def _totals(
 
 
 def _rows(call: ast.Call, loop: ast.For) -> list[ast.expr]:
-    """How far a pass is, in rows: `len(x)` of `i * len(x)`, where `x` is of the batch and `i` counts the batches."""
+    """How far a pass is, in rows: `len(x)` of `i * len(x)`, where `x` is of the batch and `i` counts the batches; and of how
+    many, `len(loader) * len(x)`."""
     batch, counters = names_in(loop.target), counters_of(loop)
+    lengths = {f"len({text})" for text in texts_in(loop.iter)} if isinstance(loop, ast.For) else set()
     found: list[ast.expr] = []
     for node in walk(call):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             for rows, times in ((node.left, node.right), (node.right, node.left)):
-                if names_in(times) & counters and _counts_rows(rows, batch - counters):
+                is_batches = names_in(times) & counters or ast.unparse(times) in lengths
+                if is_batches and _counts_rows(rows, batch - counters):
                     found.append(rows)
     return found
 

@@ -23,6 +23,9 @@ from .saving import plan_saving
 from .stamps import Stamps
 from .writers import speaks
 
+_LEFT = "files that neither train nor evaluate print on every process"
+_EARLY = "what is printed before the device is chosen, every process prints"
+
 
 class Output:
     """Plans what one process does."""
@@ -90,13 +93,13 @@ class Output:
 
     def _speaks(self, call: ast.Call) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
-        if self.script.module(call) in self._speaking and not self._is_of_others(call):
-            return not self.accelerators.is_early(call)
-        self._leave(call)
+        is_ours = self.script.module(call) in self._speaking and not self._is_of_others(call)
+        if is_ours and not self.accelerators.is_early(call):
+            return True
+        self._leave(call, _EARLY if is_ours else _LEFT)
         return False
 
-    def _leave(self, call: ast.Call) -> None:
+    def _leave(self, call: ast.Call, reason: str = _LEFT) -> None:
         """Says that every process prints here."""
         if self.script.is_reached(call) and self.audience.is_all(call):
-            reason = "files that neither train nor evaluate print on every process"
             self.plan.note(PRINT, call, reason, "nothing needs to be done")

@@ -245,7 +245,7 @@ class Stamps:
 
     def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
         """Where a part of a path comes from; a call that makes such a text joins `found`."""
-        if isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
             return [*_bound_to(self.script, node), *_added_to(self.script, node), *default]
@@ -269,19 +269,19 @@ class Stamps:
         return any(one in passes for one in self.script.loops_around(node)[:1])
 
 
-def _added_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    """What is added to a variable in its function or file."""
-    bound = (script.parent(one) for one in script.stores(script.frame(node), written(node)))
-    return [statement.value for statement in bound if isinstance(statement, ast.AugAssign)]
+def _added_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
+    added = [one for one in script.table.each(ast.AugAssign) if written(one.target) == written(node)]
+    own = (one for one in added if not isinstance(node, ast.Name) or script.frame(one) is script.frame(node))
+    return [one.value for one in own]
 
 
-def _bound_to(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    """What a variable is bound to in its function or file, an attribute anywhere, a parameter where it is given."""
+def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What a variable is bound to in its function or file, an attribute or an entry anywhere, a parameter where it is given."""
     frame = script.frame(node)
-    if isinstance(node, ast.Attribute):
-        properties = (
-            one for one in script.functions(node.attr) if "property" in map(written, one.decorator_list)
-        )
+    if not isinstance(node, ast.Name):
+        named = script.functions(node.attr) if isinstance(node, ast.Attribute) else []
+        properties = (one for one in named if "property" in map(written, one.decorator_list))
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
         bound = [value for one in script.frames for value in script.values(one, text)]

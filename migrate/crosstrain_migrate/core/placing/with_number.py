@@ -22,7 +22,7 @@ from .sides import is_about_gpu, side_of
 
 
 def with_number(
-    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool = False
+    script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt, *, mapped: bool
 ) -> Choice | None:
     """The choice, with the number of the author's GPU where that is known when the accelerator is made.
 

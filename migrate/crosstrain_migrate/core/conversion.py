@@ -19,9 +19,8 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
 from .distributed import mapping
-from .distributed.group import late_start
+from .distributed.group import late_start, plan_mpi
 from .distributed.mapping import BeforeSpawn
-from .distributed.mpi import plan_mpi
 from .distributed.wrappers import has_wrapper, note_statistics, plan_data_parallel
 from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
@@ -35,9 +34,8 @@ from .placing.accelerator import Accelerators
 from .placing.choice import device_choice, earliest, lifted
 from .placing.cuda_alone import note_moves_with_cuda
 from .placing.devices import Devices
-from .placing.host_reads import note_unseen_reads, plan_host_reads
+from .placing.host_reads import note_unseen_reads, plan_host_reads, plan_left_on_cpu
 from .placing.known import Choice, frames_to_training
-from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import (

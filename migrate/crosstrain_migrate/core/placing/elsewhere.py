@@ -16,8 +16,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .known import Choice, own_statement
-from .options import Options
-from .origins import of_class
+from .options import Options, of_class
 
 _HELD = re.compile(r"str\((?P<device>[\w.]+)\) == ['\"]cpu['\"]")
 Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]

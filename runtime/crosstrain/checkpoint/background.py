@@ -47,13 +47,13 @@ class Work:
 
 
 class BackgroundSave:
-    """A checkpoint that this rank's thread is writing."""
+    """A checkpoint that this rank's thread is writing: the run's unfinished work until somebody waits for it."""
 
     def __init__(self, work: Work, comm: Comm) -> None:
         """Start the thread (collective)."""
         self.target = work.target
         self.error: Exception | None = None
-        self.process = os.getpid()
+        self._process = os.getpid()
         self._work = work
         self._error_before = _last_error()
         self._rank, self._world = comm.rank, comm.world
@@ -67,8 +67,35 @@ class BackgroundSave:
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def finish(self, comm: Comm) -> None:
+        """Wait for every rank's thread (collective); an error on one rank, which the others know of too, is raised on all."""
+        if self.wait():
+            run_collectively(comm, self._raise)
+
+    def _raise(self) -> None:
+        if self.error is not None and not isinstance(self.error, OtherFailed):
+            raise self.error
+
     def join(self) -> None:
-        self._thread.join()
+        """Wait for this rank's thread; an error is only printed."""
+        self.report_failure()
+
+    def report_failure(self) -> bool:
+        """Wait for this rank's thread, print its error, and return whether there is one."""
+        failed = self.wait() and self.error is not None
+        if failed:
+            problem = f"{type(self.error).__name__}: {self.error}"
+            sys.stderr.write(f"crosstrain: the checkpoint {self.target} was not saved: {problem}\n")
+            sys.stderr.flush()
+        return failed
+
+    def wait(self) -> bool:
+        """Wait for the thread; False in a forked process, which ignores its parent's."""
+        RUN.unfinished = None
+        is_own = self._process == os.getpid()
+        if is_own:
+            self._thread.join()
+        return is_own
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -143,71 +170,29 @@ def _last_error() -> BaseException | None:
     return error
 
 
-_PENDING: list[BackgroundSave] = []  # none or one
-
-
 def start(work: Work, comm: Comm) -> None:
     """Start a thread that does the work (collective). No other save may be pending."""
-    RUN.unfinished = _Unfinished()
-    _PENDING[:] = [BackgroundSave(work, comm)]
+    RUN.unfinished = BackgroundSave(work, comm)
 
 
 def finish(comm: Comm) -> None:
     """Wait for the pending save, if any (collective); an error on one rank is raised on all of them."""
-    save = _take()
-    if save is None:
-        return
-    save.join()
-
-    def raise_error() -> None:
-        if save.error is not None and not isinstance(save.error, OtherFailed):
-            raise save.error
-
-    # An error of one rank, which the others know of too, is raised on all.
-    run_collectively(comm, raise_error)
+    if RUN.unfinished is not None:
+        RUN.unfinished.finish(comm)
 
 
 def release_copies() -> None:
     """Free the host memory of the copies, unless a thread still reads them."""
-    if not any(save.running for save in _PENDING):
+    save = RUN.unfinished
+    if not (isinstance(save, BackgroundSave) and save.running):
         COPIES.release()
-
-
-class _Unfinished:
-    """A pending save, as the run finishes it before the process group ends."""
-
-    def finish(self, comm: Comm) -> None:
-        finish(comm)
-
-    def join(self) -> None:
-        """Wait for this rank's thread; an error is only printed."""
-        save = _take()
-        if save is not None:
-            save.join()
-            _say(save)
-
-
-def _take() -> BackgroundSave | None:
-    """The pending save, which is none from now on. A forked process ignores its parent's."""
-    save = _PENDING.pop() if _PENDING else None
-    return save if save is not None and save.process == os.getpid() else None
-
-
-def _say(save: BackgroundSave) -> None:
-    if save.error is not None:
-        problem = f"{type(save.error).__name__}: {save.error}"
-        sys.stderr.write(f"crosstrain: the checkpoint {save.target} was not saved: {problem}\n")
-        sys.stderr.flush()
 
 
 def _report_failure() -> None:
     """At exit: a process whose last checkpoint could not be saved prints the error and exits with code 1."""
-    save = _take()
-    if save is None:
-        return
-    save.join()
-    _say(save)
-    if save.error is not None and _last_error() is None:  # otherwise the exit code is an error's already
+    save = RUN.unfinished
+    failed = isinstance(save, BackgroundSave) and save.report_failure()
+    if failed and _last_error() is None:  # otherwise the exit code is an error's already
         sys.stdout.flush()
         os._exit(1)
 

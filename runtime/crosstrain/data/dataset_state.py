@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_work
 from crosstrain.data.batch_sources import StreamShard, WrappedStream
 from crosstrain.data.dispatch import DispatchFeed
 from crosstrain.data.loader import Feed, Read
+from crosstrain.data.worker_seeds import WorkerInits
 
 State: TypeAlias = dict[str, Any]
 _PLACEHOLDER = object()  # a row of a batch that only takes a worker's turn
@@ -108,26 +109,13 @@ class StatefulRows:
     def state(self) -> State | None:
         return {"dataset": _state_of(self.dataset)}
 
-    def restore(self) -> None:
+    def restore(self, worker: int = 0) -> None:
         """Load this worker's state. The worker whose turn it was has become the first one of the new pass."""
         info = get_worker_info()
         workers = 1 if info is None else info.num_workers
         state = self.resume.pop((_worker() + self.turn + 1) % workers, None)
         if state is not None:
             _load(self.dataset, state["dataset"])
-
-
-class RestoringWorker:
-    """A `worker_init_fn` that calls the user's own and then loads the state of the worker's data set."""
-
-    def __init__(self, rows: StatefulRows, inner: Callable[[int], None] | None) -> None:
-        self.rows = rows
-        self.inner = inner
-
-    def __call__(self, worker: int) -> None:
-        if self.inner is not None:
-            self.inner(worker)
-        self.rows.restore()
 
 
 class SnapshotCollate:
@@ -270,7 +258,7 @@ def keep_dataset_state(
         source = StatefulRows(dataset)
         twin["collate_fn"] = SnapshotCollate(source, twin["collate_fn"])
         if workers:
-            twin["worker_init_fn"] = RestoringWorker(source, twin["worker_init_fn"])
+            twin["worker_init_fn"] = WorkerInits(twin["worker_init_fn"], source.restore)
         return DatasetState(source, workers, 1)
     size = loader.batch_size or 1
     if isinstance(dataset, StreamShard):

@@ -41,7 +41,7 @@ from crosstrain.data.samplers import (
 )
 from crosstrain.data.self_sharded import RankWatch, WatchedWorker
 from crosstrain.data.sharding import BatchSplit
-from crosstrain.data.worker_seeds import SeedByRank
+from crosstrain.data.worker_seeds import SeedByRank, WorkerInits
 
 
 def prepare_loader(
@@ -245,7 +245,7 @@ def sharded_sampler(
 def seed_workers(twin: dict[str, Any], comm: Comm) -> None:
     """Let the loader's workers draw other numbers on each rank."""
     if comm.world > 1 and twin["num_workers"]:
-        twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
+        twin["worker_init_fn"] = WorkerInits(SeedByRank(comm.rank), twin["worker_init_fn"])
 
 
 def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> RankWatch | None:
@@ -254,7 +254,7 @@ def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> R
         return None
     name = type(raw.dataset).__name__
     if twin["num_workers"]:
-        twin["worker_init_fn"] = WatchedWorker(name, twin["worker_init_fn"])
+        twin["worker_init_fn"] = WorkerInits(twin["worker_init_fn"], WatchedWorker(name))
         return None
     return RankWatch(name)
 

@@ -116,15 +116,12 @@ class RankWatch:
 
 
 class WatchedWorker:
-    """A `worker_init_fn` that calls the user's own and then watches the worker's first batch."""
+    """A `worker_init_fn` that watches the worker's first batch."""
 
-    def __init__(self, data: str, inner: Callable[[int], None] | None) -> None:
+    def __init__(self, data: str) -> None:
         self.data = data
-        self.inner = inner
 
     def __call__(self, worker: int) -> None:
-        if self.inner is not None:
-            self.inner(worker)
         if sys.getprofile() is None:
             self._watch = RankWatch(self.data)
             sys.setprofile(self._heard)

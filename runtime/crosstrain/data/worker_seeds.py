@@ -12,24 +12,30 @@ from torch.utils.data import get_worker_info
 _MASK = (1 << 63) - 1
 
 
+class WorkerInits:
+    """A `worker_init_fn` that calls several, one after the other; the user's own among them may be None."""
+
+    def __init__(self, *functions: Callable[[int], None] | None) -> None:
+        self.functions = [function for function in functions if function is not None]
+
+    def __call__(self, worker: int) -> None:
+        for function in self.functions:
+            function(worker)
+
+
 class SeedByRank:
-    """A `worker_init_fn` that mixes the process's rank into the worker's seed, then calls the user's own.
+    """A `worker_init_fn` that mixes the process's rank into the worker's seed.
 
     Torch seeds worker w of a loader with base_seed + w, and after `set_seed` the base seed is the same in every
     process, so that all processes would augment in the same way. Process 0 keeps torch's seeds.
     """
 
-    def __init__(self, rank: int, inner: Callable[[int], None] | None) -> None:
+    def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.inner = inner
 
     def __call__(self, worker: int) -> None:
-        if self.rank:
-            self._reseed()
-        if self.inner is not None:
-            self.inner(worker)
-
-    def _reseed(self) -> None:
+        if not self.rank:
+            return
         seed = mix(torch.initial_seed(), self.rank)
         torch.manual_seed(seed)
         random.seed(seed)

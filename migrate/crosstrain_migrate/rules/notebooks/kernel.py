@@ -78,13 +78,10 @@ class Kernel:
             return []
         return self.back.get(statement, [statement])
 
-    def source(self, statement: ast.stmt) -> list[str]:
-        """The lines of a statement in the original text."""
-        return self.before.text.split("\n")[first_of(statement) - 1 : statement.end_lineno]
-
-    def between(self, above: ast.stmt, below: ast.stmt) -> list[str]:
-        """The comments and blank lines between two statements of the original."""
-        return self.before.text.split("\n")[above.end_lineno or 0 : first_of(below) - 1]
+    def source(self, *statements: ast.stmt) -> list[str]:
+        """The lines of neighbouring statements in the original text, with the comments between them."""
+        lines = self.before.text.split("\n")
+        return lines[first_of(statements[0]) - 1 : end_of(statements[-1])] if statements else []
 
     # -- what comes back -------------------------------------------------------------------------------------
 
@@ -107,18 +104,12 @@ class Kernel:
         It is, where a cell computes with the model before the training. Moves to the CPU, and moves after the last training,
         are for the kernel itself.
         """
-        match statement:
-            case ast.Assign(
-                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to" | "cuda")) as move
-            ):
-                own = targets_of(statement) == [name]
-            case ast.Expr(
-                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to" | "cuda")) as move
-            ):
-                own = True
+        match statement.value if isinstance(statement, ast.Assign | ast.Expr) else None:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="to" | "cuda"), args=given):
+                own = not isinstance(statement, ast.Assign) or targets_of(statement) == [name]
             case _:
                 return False
-        to_cpu = any(isinstance(a, ast.Constant) and a.value == "cpu" for a in move.args)
+        to_cpu = any(isinstance(a, ast.Constant) and a.value == "cpu" for a in given)
         if not own or name not in self.prepared or to_cpu:
             return False
         return self._next_training(statement) > 0 and not self._is_used_above({name}, statement)

@@ -84,18 +84,10 @@ class NotebookWriter:
         for statement in self.kernel.statements:
             own = self.kernel.own(statement)
             if own != [statement]:
-                changed |= _instead(statement.lineno, end_of(statement), self._sources(own))
+                changed |= _instead(statement.lineno, end_of(statement), self.kernel.source(*own))
         for name, original in self.kernel.definitions.items():
             node = self.now.defined[name]
             changed |= _instead(first_of(node), end_of(node), self.kernel.source(original))
-
-    def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
-        """The lines of original statements, with the comments and blank lines between them."""
-        lines: list[str] = []
-        for above, original in zip([None, *originals], originals, strict=False):
-            lines += self.kernel.between(above, original) if above is not None else []
-            lines += self.kernel.source(original)
-        return lines
 
     def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> KernelAccelerator | None:
         """The Accelerator of the kernel's one process, where cells from line `since` on need it."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
 from .forms import Frame, is_function_frame, is_method, names_in, root_of
-from .iterators import Iterators
+from .iterators import Iterators, Sources
 from .script import Script
 
 _DEPTH = 6  # how many names and calls are followed
@@ -47,7 +47,6 @@ _MAKES = re.compile(
     r"|rand|randn|normal|uniform|zeros|ones|full|empty|stack|cat|concatenate)$"
     r"|^torch\.(\w*Tensor|from_numpy)$"
 )
-Sources = Callable[[ast.expr], list[ast.expr]]
 
 
 class Certain:
@@ -88,10 +87,7 @@ class Certain:
 
     def _makes_generator(self, value: ast.expr) -> bool:
         functions = self._called(value)
-        return bool(functions) and all(
-            any(isinstance(n, ast.Yield | ast.YieldFrom) for n in self.script.within(one))
-            for one in functions
-        )
+        return bool(functions) and all(map(self.script.is_generator, functions))
 
     # -- where an expression comes from ------------------------------------------------------------------------
 
@@ -133,13 +129,11 @@ class Certain:
             for call, _ in self.script.unpacked(place, text):  # `train_loader, val_loader = get_loaders()`
                 yield place, call
         if is_function_frame(frame) and text in self.script.parameters(frame):
-            for call in self.script.direct_callers(frame) + self._constructions(frame):
+            made = self.script.callers(frame) if frame.name == "__init__" else []
+            for call in (*self.script.direct_callers(frame), *made):
                 argument = self.script.argument_for(call, frame, text)
                 if argument is not None:
                     yield self.script.frame(call), argument
-
-    def _constructions(self, function: Function) -> list[ast.Call]:
-        return self.script.callers(function) if function.name == "__init__" else []
 
     def _held(self, node: ast.Name | ast.Attribute) -> list[tuple[Frame, ast.expr]]:
         """What the classes of the project bind to an attribute of another object: `self.heads` for `model.heads`."""
@@ -256,14 +250,18 @@ class Generators:
             return []
         passed_on = [n.value for n in yields if isinstance(n, ast.YieldFrom)]
         loops = [loop for n in yields for loop in self.script.loops_around(n) if isinstance(loop, ast.For)]
-        found = [one for node in (*passed_on, *(loop.iter for loop in loops)) for one in self._sources(node)]
+        found = [
+            one
+            for node in (*passed_on, *(loop.iter for loop in loops))
+            for one in self._sources(function, node)
+        ]
         return list(dict.fromkeys(found)) or self._iterators.behind(function, self.script.calls_in(function))
 
     def _given(self, call: ast.Call, function: Function, read: ast.expr) -> list[ast.expr]:
         """The loader that a call gives, or the one of a function that nothing else calls, unless it divides rows by rank."""
         if isinstance(read, ast.Name) and read.id in self.script.parameters(function):
             given = self.script.argument_for(call, function, read.id)
-            return self._sources(given) if given is not None else []
+            return self._sources(self.script.frame(given), given) if given is not None else []
         is_divided = any("rank" in last_name(n).lower() for n in self.script.within(function))
         is_own = self.script.callers(function) == [call] and is_function_frame(self.script.frame(read))
         return [read] if is_own and not is_divided else []

@@ -158,6 +158,9 @@ class Code:
                 found.append((made, target.elts.index(store)))
         return found
 
+    def is_generator(self, function: Frame) -> bool:
+        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.within(function))
+
     def returned(self, function: Frame) -> list[ast.expr]:
         """What a function returns, by each `return` that says something."""
         return [n.value for n in self.within(function) if isinstance(n, ast.Return) and n.value is not None]
@@ -253,7 +256,8 @@ class Code:
         if any(isinstance(argument, ast.Starred) for argument in call.args):
             return None
         positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        if self.class_of(function) is not None and not _is_static(function):
+        is_static = any(last_name(one) == "staticmethod" for one in function.decorator_list)
+        if self.class_of(function) is not None and not is_static:
             positional = positional[1:]
         index = positional.index(name) if name in positional else len(call.args)
         return call.args[index] if index < len(call.args) else None
@@ -303,7 +307,3 @@ class Code:
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
         return imports_of(self.modules, self.table.parents, self.module, self.links)
-
-
-def _is_static(function: Function) -> bool:
-    return any(last_name(one) == "staticmethod" for one in function.decorator_list)

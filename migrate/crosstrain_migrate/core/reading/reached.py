@@ -73,7 +73,9 @@ class Reached:
             name = node if isinstance(node, str) else node.attr
             # What is asked of an object that no import names is a method, not another file's function. A class may be
             # that of a module: `models[name].Net()`.
-            is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
+            is_member = isinstance(node, ast.Attribute) and not (
+                self.script.may_be_imported(node) or self._imports_by_name
+            )
             for one in self.script.defined.get(name, ()):
                 is_class = isinstance(one, ast.ClassDef)
                 if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
@@ -136,9 +138,6 @@ class Reached:
             if not files.isdisjoint(_folders(self.script.module(one)))
         }
         return files if further <= files else self._passed_on(files | further)
-
-    def _may_be_module(self, node: ast.Attribute) -> bool:
-        return self.script.may_be_imported(node) or self._imports_by_name
 
     @cached_property
     def _imports_by_name(self) -> bool:

@@ -162,7 +162,7 @@ class Roles:
         """Whether a frame, its class or a caller steps something."""
         cls = self.script.class_of(frame)
         frames: list[Frame] = [frame, *self.script.methods(cls)]
-        if any(self._steps_in(one) for one in frames):
+        if any(is_method(call, *STEPS) for one in frames for call in self.script.calls_in(one)):
             return True
         if isinstance(frame, ast.Module):
             return False
@@ -195,9 +195,6 @@ class Roles:
             if is_method(c, *STEPS) and not self.is_scheduler(frame, written(c.func.value))
         )
         return any(all(loop in loops for loop in self.script.loops_around(step)) for step in steps)
-
-    def _steps_in(self, frame: Frame) -> bool:
-        return any(is_method(call, *STEPS) for call in self.script.calls_in(frame))
 
     def _optimizers_near(self, frame: Frame) -> list[Stepped]:
         """The optimizers that are stepped in a frame, else in its class, its callers, its file."""

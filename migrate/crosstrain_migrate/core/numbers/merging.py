@@ -22,7 +22,6 @@ from .accumulators import Left, Pass
 from .changes import is_read
 from .dealing import Dealt, Evaluations
 from .training_numbers import divisor
-from .whole_counts import names_bound
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -262,7 +261,7 @@ class Merging:
             k.value
             for bar in bars
             for k in (bar.keywords if self.script.statement(bar) in beside else ())
-            if k.arg == "total" and ast.unparse(k.value) == length and names_bound(self.script, bar) & moved
+            if k.arg == "total" and ast.unparse(k.value) == length and self.script.names_of(bar) & moved
         ]
 
     def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:

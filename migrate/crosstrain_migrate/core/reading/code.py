@@ -158,6 +158,15 @@ class Code:
                 found.append((made, target.elts.index(store)))
         return found
 
+    def names_of(self, call: ast.expr) -> set[str]:
+        """What holds the result of a call: `bar` of `bar = tqdm()` and of `with tqdm() as bar:`."""
+        statement, held = self.statement(call), list[ast.expr | None]()
+        if isinstance(statement, ast.With):
+            held = [one.optional_vars for one in statement.items if one.context_expr is call]
+        elif isinstance(statement, ast.Assign) and statement.value is call:
+            held = [*statement.targets]
+        return {written(one) for one in held if one is not None}
+
     def is_generator(self, function: Frame) -> bool:
         return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.within(function))
 

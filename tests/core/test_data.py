@@ -274,6 +274,22 @@ while step < len(loader):
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 !! prepare(shown)
 !! , shown
+== an iterator that is chosen among several, each of which begins anew where it is used up; another one to look at
+loader, second = DataLoader(TensorDataset(rows[:16], targets[:16]), 4), DataLoader(TensorDataset(rows[16:], targets[16:]), 4)
+one, two, step = iter(loader), iter(second), 0
+shown = iter([rows])
+while step < 8:
+    chosen = one if step % 2 == 0 else two
+    try:
+        x, y = next(chosen)
+    except StopIteration:
+        one = iter(loader)
+        x, y = next(one)
+    learn(model, optimizer, x, y)
+    step += 1
+print(next(shown).shape)
+-> model, optimizer, loader, second = accelerator.prepare(model, optimizer, loader, second)
+!! prepare([rows])
 """)
 
 

@@ -244,3 +244,19 @@ def test_a_number_decides_alike_wherever_the_device_is_chosen(choice: str) -> No
     text = CHOSEN_IN_MAIN.replace("CHOICE", choice)
     assert 'accelerator.reduce(losses[-1], "mean")' in converted(text)
     assert not [one for one in conversion(text).findings if one.rule == "CT605"]
+
+
+def test_a_counter_of_turns_is_alike_wherever_it_starts() -> None:
+    """The loop's number decides about a file in an object that is given losses, too."""
+    text = """<torch>
+class Store:
+    def restore(self): return torch.load("i.pt")
+    def register(self, i, model, loss):
+        if i % 5 == 0: torch.save(model.state_dict(), "m.pt"); torch.load("m.pt")
+<model>
+store, rows = Store(), iter(DataLoader([], 8))
+for i in range(store.restore(), 9):
+    <step loss = model(next(rows)).mean()>
+    store.register(i, model, float(loss))
+"""
+    assert "reduce(" not in converted(text)

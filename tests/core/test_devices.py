@@ -256,6 +256,7 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
     [
         ("torch.nn.parallel.data_parallel(model, x, [0, 1])", "y = model(x)"),
         ("torch.nn.parallel.data_parallel(model, (x, y), device_ids=[0])", "y = model(x, y)"),
+        ("torch.nn.parallel.data_parallel(model, *[x], [0, 1])", "y = model(*[x])"),
         ("torch.nn.parallel.data_parallel(model, x, module_kwargs={'train': True})", "module_kwargs"),
         ("torch.nn.parallel.replicate(model, [0, 1])[0](x)", "replicate(model, [0, 1])"),
         (

@@ -228,6 +228,22 @@ print(run(model, DataLoader(test)))
 -> accelerator.print(loss.item())
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
+== the same, divided by the loop's index, beside what is not
+def run(loader, optimizer=None):
+    total, hits = 0.0, 0
+    for i, (x, y) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y)
+        if optimizer:
+            <step loss>
+        total += loss.item()
+        hits += (model(x).argmax(1) == y).sum().item()
+    print(total / ((i + 1) * 4), hits / 10)
+<model>
+run(DataLoader(data), optimizer)
+run(DataLoader(test))
+-> total = accelerator.reduce(total, "mean") if optimizer else accelerator.merge(loader, total)
+-> hits = accelerator.merge(loader, hits)
+-> i = accelerator.merge(loader, i, last=True)
 == a schedule that steps under a test of its own, and a number that the batches are counted to
 def run(loader, optimizer, scheduler=None):
     most = len(loader) if args.most < 0 else args.most

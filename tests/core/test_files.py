@@ -79,6 +79,23 @@ Front().save()
 * for name in os.listdir("old"):
 .     os.remove(os.path.join("old", name))
 . os.rmdir("old")
+== a folder that one process removes is made by all when it is gone; another one is not asked for
+* os.system("rm -rf " + args.save)
++ accelerator.wait_for_everyone()
+os.makedirs(args.save, exist_ok=True)
+* shutil.rmtree("old")
+== a picture beside weights, in a folder that is read where processes may part
+for epoch in range(3):
+    if random.random() > 0.5:
+        model.load_state_dict(torch.load(os.path.join(args.save, "net.pt")))
+*     plt.savefig(os.path.join(args.save, f"loss_{epoch}.png"))
+== but not one that may be what is read
+?? every process writes this file
+for epoch in range(3):
+    if random.random() > 0.5:
+        print(cv2.imread(os.path.join(args.save, str(epoch))))
+    for name in args.names:
+        plt.savefig(os.path.join(args.save, f"loss_{name}.png"))
 == but is where more is done with its files
 names = []
 --

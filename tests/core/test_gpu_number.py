@@ -137,6 +137,16 @@ def test_one_option_in_two_words_is_one_number(monkeypatch: pytest.MonkeyPatch) 
     assert "device=args" not in converted(text.replace("device(args.gpu)", "device(args.use_gpu)"))
 
 
+def test_a_number_beside_an_option_that_knows_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--kind cuda --gpu 1`; without choices the other option may say `cuda:1`."""
+    begins = f'parser.add_argument("--kind", default="cuda", choices=["cpu", "cuda"])\n{PARSED}'
+    chosen = f"device = torch.device(args.kind)\ntorch.cuda.set_device(args.gpu)\n{BY_DEVICE}"
+    after = converted(text := SCRIPT.format(begin=begins, batch=TO_DEVICE, chosen=chosen))
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
+    assert _number(after, ["--gpu", "1", "--kind", "cpu"], monkeypatch) == "cpu"
+    assert "Accelerator(device=args.kind)" in converted(text.replace(', choices=["cpu", "cuda"]', ""))
+
+
 def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     by_device = f'device = torch.device("cuda:2")\n{BY_DEVICE}'
     text = SCRIPT.format(begin=PARSED, batch=TO_DEVICE, chosen=by_device)

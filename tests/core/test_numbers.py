@@ -347,3 +347,36 @@ def test_a_sum_over_several_loops_is_made_global_behind_all(between: str, diviso
 def test_an_entry_of_another_object_may_be_no_number(read: str, other: bool) -> None:
     """The names of a log's columns were averaged, beside the numbers that the log was given."""
     assert is_of_another(ast.parse(read, mode="eval").body) is other
+
+
+KEPT = """
+class Criterion(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log = [0.0]
+    def forward(self, out, y):
+        loss = F.cross_entropy(out, y)
+        self.log[-1] += {added}
+        return loss
+    def shown(self):
+        return self.log[-1]
+<model>
+def step(x, y):
+    loss = criterion(model(x), y)
+    <step loss>
+    return loss.item()
+criterion = Criterion() if args.train else None
+batches, total = iter(DataLoader(data)), 0.0
+for i in range(4):
+    total += step(*next(batches))
+print({shown})
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "shown", "is_local"),
+    [("1", "total", True), ("loss.item()", "criterion.shown()", True), ("1", "criterion.shown()", False)],
+)
+def test_what_steps_add_up_in_other_places_is_local(added: str, shown: str, is_local: bool) -> None:
+    done = converted(Trap("", KEPT.format(added=added, shown=shown)).text)
+    assert any(LOCAL in one.reason for one in done.findings) is is_local

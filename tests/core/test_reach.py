@@ -236,6 +236,10 @@ class Trainer({base}):
         ("Base", "class Base: pass\nTrainer().test()", False),
         ("threading.Thread", "Trainer().test()", True),  # the library may call anything
         ("object", "getattr(Trainer(), sys.argv[1])()", True),
+        ("object", "getattr(Trainer(), 'fi' + sys.argv[1])()", True),
+        ("object", "getattr(Trainer(), f'te{sys.argv[1]}')()", False),
+        ("object", "Trainer().test(); other.fit()", True),
+        ("object", "Trainer().test(); other.fit(1, 2)", False),  # it takes none
         ("torch.nn.Module", "fire.Fire(Trainer)", True),
         ("object", "t = Trainer()\neval('t.' + sys.argv[1])()", True),
         ("object", "print(getattr(Trainer(), sys.argv[1]))", False),

@@ -34,6 +34,13 @@ def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     assert not notes(text, "CT105")
 
 
+def test_the_accelerator_comes_behind_a_choice_under_the_main_guard() -> None:
+    choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"'
+    text = "import os\n<torch>\nclass Trainer:\n    def train(self):\n        <model>\n        <loop>\n"
+    text += f'if __name__ == "__main__":\n    {choice}\n    trainer = Trainer()\n    trainer.train()\n'
+    assert f"{choice}\n    accelerator = Accelerator()\n" in converted(text)
+
+
 def test_an_option_that_says_which_gpus_there_are_names_no_device() -> None:
     option = 'args = argparse.ArgumentParser(); args.add_argument("--device"); args = args.parse_args()'
     text = CHOSEN_INSIDE.format(first='os.environ["CUDA_VISIBLE_DEVICES"] = args.device', then="model.cuda()")
@@ -127,6 +134,8 @@ def test_one_process_writes_what_an_object_opens_above_or_below_the_choice(lines
     [
         ('"0"', '"LOCAL_RANK" not in os.environ'),
         ("str(args.gpu)", '"LOCAL_RANK" not in os.environ or "," in str(args.gpu)'),
+        ("args.gpu.strip()", '"LOCAL_RANK" not in os.environ or "," in args.gpu.strip()'),
+        ("gpus[:-1]", '"LOCAL_RANK" not in os.environ or "," in gpus[:-1]'),
         ('"0,1"', ""),  # the processes share them
         ('"-1"', ""),  # the CPU
         ('",".join(args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),

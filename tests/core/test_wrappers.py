@@ -166,6 +166,8 @@ def test_what_is_laid_out_for_each_gpu_is_there_once(
     stays = text_of(text + "torch.save(model.state_dict(), 'w.pt')\n")
     many = f"({times} or 1) if accelerator.num_processes == 1 else 1" if expected == "1" else times
     assert f"model({call.format(many)})" in stays
+    if times == "n":  # what is cut by the number, too, is laid out by it
+        assert f"y[:n].{call[2:].format('n')}" in text_of(text.replace("model(y.", "model(y[:n]."))
 
 
 # A layer that a wrapper tells of its replicas, and one that waits for a replica on each GPU.

@@ -15,7 +15,7 @@ def resolver(
     package: str,
     homes: Mapping[str, str],
     namespace: dict[str, Any],
-    others: tuple[str, ...] = ("compat.not_supported",),
+    others: tuple[str, ...],
 ) -> Callable[[str], Any]:
     """A package's ``__getattr__``, which imports public names on first use.
 

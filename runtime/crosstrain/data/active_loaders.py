@@ -100,12 +100,8 @@ class ActiveLoaders:
         not for ``next(iterator)``, and not for the loop over ``zip(prepared, unprepared)``. Always False with
         one replica, where it makes no difference.
         """
-        run = self._passes[-1] if self._passes else None
-        return (
-            unprepared_loops.looping(0, ())
-            if run is None
-            else unprepared_loops.looping(run.entered, run.loops)
-        )
+        since, loops = (0, ()) if self.innermost is None else (self.innermost.entered, self.innermost.loops)
+        return unprepared_loops.looping(since, loops)
 
     def __iter__(self) -> Iterator[PreparedLoader]:
         return (run.loader for run in self._passes)

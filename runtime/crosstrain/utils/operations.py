@@ -14,25 +14,14 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import collectives, double_reduction
-from crosstrain.comm.frames import DistributedOperationException
+from crosstrain.comm.frames import DistributedOperationException as DistributedOperationException
 from crosstrain.comm.placement import Placer
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.run import RUN
 from crosstrain.utils import checks
-from crosstrain.utils.nested import convert_to_fp32, leaves, map_tensors, pad_to, refill, same_mapping
-
-__all__ = [
-    "DistributedOperationException",
-    "broadcast",
-    "broadcast_object_list",
-    "convert_to_fp32",
-    "gather",
-    "gather_object",
-    "pad_across_processes",
-    "reduce",
-    "send_to_device",
-]
+from crosstrain.utils.nested import convert_to_fp32 as convert_to_fp32
+from crosstrain.utils.nested import leaves, map_tensors, pad_to, refill, same_mapping
 
 T = TypeVar("T")
 

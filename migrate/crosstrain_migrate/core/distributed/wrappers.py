@@ -126,9 +126,12 @@ def _is_prepared_below(plan: Plan, call: ast.Call) -> bool:
 def _call_once(plan: Plan, call: ast.Call) -> None:
     """`data_parallel(model, x)` becomes `model(x)`; what replicates the model by itself is said."""
     if last_name(call.func) == "data_parallel" and len(call.args) >= 2 and _is_plain_call(call):
-        inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
-        holes = {f"a{n}": one for n, one in enumerate(inputs)}
-        given = ", ".join(f"{{{name}}}" for name in holes)
+        first = call.args[1]
+        star, first = ("*", first.value) if isinstance(first, ast.Starred) else ("", first)
+        holes = {
+            f"a{n}": one for n, one in enumerate(first.elts if isinstance(first, ast.Tuple) else [first])
+        }
+        given = star + ", ".join(f"{{{name}}}" for name in holes)
         plan.replace(call, PARALLEL, _OWN_DEVICE, f"{{it}}({given})", it=call.args[0], **holes)
         return
     plan.note(PARALLEL, call, "every process copies the model to all GPUs here", "call the model itself")
@@ -138,9 +141,9 @@ def _is_plain_call(call: ast.Call) -> bool:
     """Whether a model is given, with inputs, and nothing but devices besides."""
     others = {keyword.arg for keyword in call.keywords} - {*_OPTIONS_OF_DEVICES, "dim"}
     inputs = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else []
-    is_written = not any(isinstance(one, ast.Starred) for one in (*call.args, *inputs))
+    spread = [one for one in (*call.args, *inputs) if isinstance(one, ast.Starred)]
     return (
-        is_written
+        (not spread or (spread == call.args[1:2] and len(call.args) == 3))  # `*inputs, devices`
         and not others
         and len(call.args) <= 5
         and isinstance(call.args[0], ast.Name | ast.Attribute)

@@ -12,7 +12,7 @@ import re
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, OURS, Plan
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -80,8 +80,7 @@ class Merging:
             if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
                 # A process may have no batch at all.
                 self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
-        size = f"len({name})" if one.phase and name == written(one.source) else ""
-        means = [text for text in one.left.sums if self._divisors(one, text) == {size}]
+        means = [text for text in one.left.sums if one.phase and self._is_mean(one, text, name)]
         for texts, option in (
             (means, ""),
             ([text for text in one.left.sums if text not in means], ""),
@@ -92,7 +91,7 @@ class Merging:
                 self.alike |= {(one.frame, text): one.loop for text in texts}
                 listed = ", ".join(texts)
                 code = f"{accelerator}.merge({name}, {listed}{option})"
-                if texts is means:  # the length of a loader that is trained on is that of the process's share
+                if texts is means:
                     given = f"({listed})" if len(means) > 1 else listed
                     code = f'{accelerator}.reduce({given}, "mean") if {one.phase} else {code}'
                 self.plan.after(one.loop, RULE, REASON, f"{listed} = {code}", group)
@@ -100,10 +99,15 @@ class Merging:
             self.alike[one.frame, written(made.targets[0])] = one.loop
             self.plan.after(one.loop, RULE, REASON, ast.unparse(made), group)
 
-    def _divisors(self, one: Dealt, text: str) -> set[str]:
-        """What a sum is divided by behind its loop."""
+    def _is_mean(self, one: Dealt, text: str, name: str) -> bool:
+        """Whether a sum is divided behind its loop by the length of its loader or by its index: where a loader is trained on,
+        these are of the process's share."""
         behind = (r for r in self.script.reads(one.frame, text) if r.lineno > (one.loop.end_lineno or 0))
-        return {ast.unparse(by) for read in behind if (by := divisor(self.script, read)) is not None}
+        divisors = [by for read in behind if (by := divisor(self.script, read)) is not None]
+        size = f"len({name})" if name == written(one.source) else ""
+        index = {_index(one)}.intersection(one.left.lasts)
+        own = [by for by in divisors if ast.unparse(by) == size or index & names_in(by)]
+        return bool(divisors) and own == divisors
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
         """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""
@@ -218,8 +222,7 @@ class Merging:
 
     def _count_from_start(self, one: Dealt, name: str, group: str) -> None:
         """`enumerate` counts as in the original, where the loop's index is read."""
-        target = one.loop.target.elts[0] if isinstance(one.loop.target, ast.Tuple) else None
-        text = target.id if isinstance(target, ast.Name) else ""
+        text = _index(one)
         for call in walk(one.loop.iter) if text else ():
             if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or len(call.args) != 1:
                 continue
@@ -277,3 +280,10 @@ class Merging:
         certain = Certain(self.script)
         is_named = is_named and not certain.gives_others(one.frame, one.source)
         return not one.phase and (is_named or certain.gives_batches(one.frame, one.source))
+
+
+def _index(one: Dealt) -> str:
+    """What a loop over `enumerate` counts its batches by."""
+    target = one.loop.target.elts[0] if isinstance(one.loop.target, ast.Tuple) else None
+    is_counted = "enumerate(" in ast.unparse(one.loop.iter)
+    return target.id if isinstance(target, ast.Name) and is_counted else ""

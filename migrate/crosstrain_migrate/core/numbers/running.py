@@ -1,249 +1,212 @@
-"""CT602 by use: what is shown of a training, its losses and what grows with them, is the main process's own unless it was
-reduced."""
+"""CT602 by use: what leaves a training step as a number, its losses and what is made of them, is the main process's own unless it
+was reduced: what is printed, logged, kept for others, returned, or read behind the loop."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple, TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import loss_of
-from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
-from .returned import without_tail
-from .shown import shown_behind
 from .training_numbers import LOCAL, REDUCE, RULE
 
-_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?)$")
-_ADDS = (Change.SUM, Change.LIST, Change.METER)
+_VARIABLES = (ast.Name, ast.Attribute)
+# Calls that train with what they are given, and a bar's, whose text may be a share.
+_SILENT = re.compile(r"backward|step|zero_grad|clip|scale$|set_(postfix|description)", re.I)
+_SHOWS = re.compile(r"(^|\.)(print|pprint|info|debug|warning|write|echo|add_scalars?|log\w*|report)$")
+_DEPTH = 4  # functions that hand on what another one returned
 
 
 def note_running_numbers(plan: Plan, roles: Roles) -> None:
-    """Says, once for a script, that the losses, sums and meters that its training shows are the main process's own."""
+    """Says, once for a script, that numbers which leave the steps of its training are the main process's own."""
+    for place in Leaving(plan, roles).places():
+        plan.note(RULE, place, LOCAL, REDUCE)
     for data in roles.data:
-        if isinstance(data.loop, ast.For):
-            averages = _moving_averages(plan.script, roles, data.loop)
-            returned = _returned(plan.script, roles, data.loop)
-            growing = _growing(plan.script, data, data.loop) | averages | returned
-            is_shown = any(
-                _is_own(plan, data.frame, call, growing) for call in _shows(plan.script, data.loop)
-            )
-            kept = averages | returned | _computed(data.loop, growing) | _called(plan.script, walk(data.loop))
-            is_left = any(_is_read_behind(plan, data.frame, data.loop, text) for text in kept)
-            appends = [n for n in walk(data.loop) if is_method(n, "append")]
-            appends = [one for one in appends if not any(map(plan.is_replaced, walk(one)))]
-            losses = {text for one in _passes(plan.script, roles) for text in _losses(plan.script, one)}
-            if is_shown or is_left or _goes_to_others(plan.script, data.frame, appends, growing | losses):
-                plan.note(RULE, data.loop, LOCAL, REDUCE)
-        elif _comes_from_steps(plan.script, data):
+        if not isinstance(data.loop, ast.For) and _comes_from_steps(plan.script, data):
             plan.note(RULE, data.node, LOCAL, REDUCE)
-    for around in _loops_of_steps(plan.script, roles):
-        returned, calls = _returned(plan.script, roles, around), _shows(plan.script, around)
-        if any(_is_own(plan, plan.script.frame(around), call, returned) for call in calls):
-            plan.note(RULE, around, LOCAL, REDUCE)
-    for one in _passes(plan.script, roles):
-        loop = next(iter(plan.script.loops_around(one.call)), None)
-        calls = _shows(plan.script, loop or one.frame)
-        if isinstance(loop, ast.For):
-            calls += shown_behind(plan.script, one.frame, loop, _shows(plan.script, one.frame))
-        added = _added(plan.script, roles, one.frame, loop)
-        own = _losses(plan.script, one) | _read_out(loop) | added
-        is_shown = any(_is_own(plan, one.frame, call, own) for call in calls)
-        left = added | _handed_back(plan.script, one)
-        is_left = loop is not None and any(_is_read_behind(plan, one.frame, loop, text) for text in left)
-        of_others = (ast.Nonlocal, ast.Global)
-        outer = {name for n in plan.script.within(one.frame) if isinstance(n, of_others) for name in n.names}
-        if is_shown or is_left or (loop is None and (added & outer or _is_kept(plan.script, roles, one))):
-            plan.note(RULE, loop or one.call, LOCAL, REDUCE)
 
 
-def _handed_back(script: Script, one: _Site) -> set[str]:
-    """The last loss that a function which trains returns to a caller that takes it."""
-    calls = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
-    returns = (n for r in script.within(one.frame) if isinstance(r, ast.Return) for n in walk(r))
-    is_taken = not all(is_statement_call(script, call) for call in calls)
-    return _losses(script, one) & {*map(written, returns)} if is_taken else set()
+class _Region(NamedTuple):
+    """Code that runs in each step, and what in it is known to be a step's own."""
 
-
-def _is_kept(script: Script, roles: Roles, one: _Site) -> bool:
-    """Whether a step keeps its loss where others read it: in a list of its object, `self.losses.append(loss.item())`, or of
-    what it is given, `stats["loss"].append(loss.item())`, or as an attribute, `self.loss.backward()`."""
-    losses, cls = _losses(script, one), script.class_of(one.frame)
-    if written(one.loss).startswith("self.") and cls is not None:
-        steps, name = {other.frame for other in roles.backwards}, last_name(one.loss)
-        return any(_reads_attribute(script, f, name) for f in script.reached_frames if f not in steps)
-    return _goes_to_others(script, one.frame, script.calls_in(one.frame), losses)
-
-
-def _goes_to_others(script: Script, frame: Frame, calls: Iterable[ast.AST], numbers: set[str]) -> bool:
-    """Whether numbers are appended to a list of the function's object, or of what it is given, that others read:
-    `net.history["loss"].append(total / n)`."""
-    cls = script.class_of(frame)
-    others = [method for method in script.methods(cls) if method is not frame]
-    for call in calls:
-        held = call.func.value if is_method(call, "append") else None
-        while isinstance(held, ast.Subscript):
-            held = held.value
-        root, _, rest = (written(held) if held is not None else "").partition(".")
-        if not numbers & {written(n) for n in walk_all(getattr(call, "args", ()))}:
-            continue
-        if root == "self":
-            return any(script.reads(method, f"self.{rest}") for method in others)
-        given = [(script.frame(at), written(of)) for of, at in script.given_for(frame, root)] if root else []
-        if any(len(script.reads(at, f"{of}.{rest}" if rest else of)) > (not rest) for at, of in given):
-            return True
-    return False
-
-
-def _reads_attribute(script: Script, frame: Frame, name: str) -> bool:
-    """Whether a function reads an attribute of an object, also by a name that it computes with a part of it:
-    `getattr(trainer, "loss_" + kind)`."""
-    nodes = list(script.within(frame))
-    if any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == name for n in nodes):
-        return True
-    texts = {
-        n.value
-        for n in nodes
-        if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) > 2
-    }
-    computed = (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "getattr")
-    return any(len(n.args) == 2 and not isinstance(n.args[1], ast.Constant) for n in computed) and any(
-        text in name for text in texts
-    )
-
-
-def _loops_of_steps(script: Script, roles: Roles) -> list[Loop]:
-    """The loops that go over no data and call a step: `for step in range(n): loss = train_step(next(batches))`."""
-    over_data = {data.loop for data in roles.data}
-    steps = [one.frame for one in roles.backwards if not script.loops_around(one.call)]
-    calls = [call for step in steps if is_function_frame(step) for call in script.direct_callers(step)]
-    loops = [loops[0] for call in calls if (loops := script.loops_around(call))]
-    return [loop for loop in dict.fromkeys(loops) if loop not in over_data]
-
-
-def _added(script: Script, roles: Roles, frame: Frame, loop: Loop | None) -> set[str]:
-    """What steps that stand in no loop over data add to, and append to; what belongs to the function around them, too."""
-    if any(data.loop is loop for data in roles.data if isinstance(loop, ast.For)):
-        return set()
-    nodes = list(walk(loop) if loop is not None else script.within(frame))
-    sums = (n for n in nodes if isinstance(n, ast.AugAssign) and not isinstance(n.value, ast.Constant))
-    return {written(n.target) for n in sums} | _told(script, nodes)
-
-
-def _told(script: Script, nodes: list[ast.AST]) -> set[str]:
-    """The lists and meters that are told numbers of the batch, by a method or by a call; no clocks and bars."""
-    calls = [n for n in nodes if is_method(n, "append", *METERS) and is_statement_call(script, n)]
-    told = {written(n.func.value) for n in calls if n.args and not _is_constant(n) and not _tells_time(n)}
-    return {text for text in told if not re.search(r"bar|tqdm", text)} | _called(script, nodes)
-
-
-def _called(script: Script, nodes: list[ast.AST]) -> set[str]:
-    """The objects of the project that are called with a number read out of a tensor: `average(loss.item())`."""
-    calls = [n for n in nodes if isinstance(n, ast.Call) and is_statement_call(script, n)]
-    told = [n for n in calls if any(is_method(one, "item") for one in n.args)]
-    made = ((n, v) for n in told for v in script.values(script.frame(n), written(n.func)))
-    return {written(n.func) for n, value in made if script.class_made(value) is not None}
-
-
-def _computed(loop: ast.For, growing: set[str]) -> set[str]:
-    """What a loop computes of what grows: `accuracy = hits / rows`."""
-    made = (n for n in walk(loop) if isinstance(n, ast.Assign) and isinstance(n.value, ast.BinOp))
-    read = {
-        n.targets[0]: {written(one) for one in walk(n.value) if isinstance(one, ast.Name | ast.Attribute)}
-        for n in made
-    }
-    return {written(t) for t, names in read.items() if isinstance(t, ast.Name) and names & growing} - growing
-
-
-def _is_read_behind(plan: Plan, frame: Frame, loop: Loop, text: str) -> bool:
-    """Whether what a loop has left in a variable is read before it is bound anew, and nothing reduces it."""
-    end = loop.end_lineno or 0
-    stores = (one for one in plan.script.stores(frame, text) if one.lineno > end)
-    later = [one.lineno for one in stores if not isinstance(plan.script.parent(one), ast.AugAssign)]
-    behind = [one for one in plan.script.reads(frame, text) if end < one.lineno]
-    return any(one.lineno <= min(later, default=one.lineno) and not plan.is_replaced(one) for one in behind)
-
-
-def _moving_averages(script: Script, roles: Roles, loop: ast.For) -> set[str]:
-    """What a loop computes from itself and a trained loss: `average = 0.9 * average + 0.1 * loss.item()`."""
-    losses = {text for one in _passes(script, roles) for text in _losses(script, one)}
-    found: set[str] = set()
-    for node in walk(loop):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Attribute):
-            name = written(node.targets[0])
-            read = {written(n) for n in walk(node.value) if isinstance(n, ast.Name | ast.Attribute)}
-            if name in read - losses and read & losses:
-                found.add(name)
-    return found
-
-
-def _returned(script: Script, roles: Roles, loop: Loop) -> set[str]:
-    """What a loop keeps of what its steps, which are functions of their own, return: `loss = step(batch)`."""
-    steps: set[Frame] = set()
-    for one in roles.backwards:
-        steps.update((one.frame, *(frame for level in roles.levels_above(one.frame) for frame in level)))
-    return {
-        written(name)
-        for node in walk(loop)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if not steps.isdisjoint(script.functions_of(node.value))
-        for name in walk_all(node.targets)
-    } - {""}
-
-
-class _Site(NamedTuple):
-    """Where a training goes backward: a call that goes backward, itself or in a function that is given the loss."""
-
-    call: ast.Call
     frame: Frame
-    loss: ast.expr
+    around: ast.AST  # the loop of the steps, or the function of one step
+    names: frozenset[str]
+    calls: frozenset[ast.expr]  # of functions that return it
 
 
-def _passes(script: Script, roles: Roles) -> list[_Site]:
-    """The backward passes, and the calls that give their loss to a function which goes backward from it."""
-    found = [_Site(one.call, one.frame, _loss_of(script, one)) for one in roles.backwards]
-    for one in list(found):
-        text = written(one.loss)
-        given = script.given_for(one.frame, text)
-        direct = script.direct_callers(one.frame) if is_function_frame(one.frame) else []
-        found += [_Site(call, script.frame(call), loss) for loss, call in given if call in direct]
-    return found
+class Leaving:
+    """Follows a step's own numbers, from the loss and what is read out of tensors, to where they leave the step."""
 
+    def __init__(self, plan: Plan, roles: Roles) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.roles = roles
+        self._loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
 
-def _loss_of(script: Script, one: Backward) -> ast.expr:
-    """What a pass starts from, also by a variable, `go = loss.backward`."""
-    loss = loss_of(one.call)
-    bound = script.values(one.frame, loss.id) if loss is one.call.func and isinstance(loss, ast.Name) else []
-    return bound[0].value if bound and isinstance(bound[0], ast.Attribute) else loss
+    def places(self) -> Iterator[ast.AST]:
+        """The loops, and the passes outside of any, out of which a number comes."""
+        seen = set[_Region]()
+        work = [_Region(d.frame, loop, frozenset(), frozenset()) for loop, d in self._loops.items()]
+        losses = [(b.call, _variable(_loss_of(self.script, b))) for b in self.roles.backwards]
+        work += [self._region(call, frozenset({loss} - {""})) for call, loss in losses]
+        work += [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
+        for _ in range(_DEPTH):
+            regions, work = [one for one in dict.fromkeys(work) if one not in seen], []
+            seen.update(regions)
+            for one in regions:
+                own = self._own(one)
+                if self._is_told(one, own) or self._is_kept(one, own) or self._is_left(one, own):
+                    is_loop = isinstance(one.around, ast.For | ast.While)
+                    calls = [b.call for b in self.roles.backwards if b.frame is one.frame]
+                    yield one.around if is_loop else next(iter([*calls, *one.calls]), one.around)
+                work += self._callers(one, own)
 
+    # -- where -------------------------------------------------------------------------------------------------
 
-def _losses(script: Script, one: _Site) -> set[str]:
-    """The loss that a backward pass starts from, and the variables that hold its number."""
-    loss = one.loss
-    if not isinstance(loss, ast.Name | ast.Attribute):
-        return set()
-    stores = (n for n in script.within(one.frame) if isinstance(n, ast.Assign))
-    numbers = {
-        written(t) for n in stores if written(without_tail(n.value)) == written(loss) for t in n.targets
-    }
-    return {written(loss)} | numbers
+    def _region(
+        self, node: ast.AST, names: frozenset[str] = frozenset(), calls: frozenset[ast.expr] = frozenset()
+    ) -> _Region:
+        frame, loops = self.script.frame(node), self.script.loops_around(node)
+        around = next((one for one in loops if one in self._loops), None) or next(iter(loops), frame)
+        return _Region(frame, around, names, calls)
 
+    def _makers(self, losses: list[tuple[ast.Call, str]]) -> list[Function]:
+        """What the project's objects do that make a loss when they are called."""
+        made = {value for call, loss in losses for value in self.script.values(self.script.frame(call), loss)}
+        called = [f for name in ("forward", "__call__") for f in self.script.functions(name)]
+        return [f for f in called if not made.isdisjoint(self.script.callers(f))]
 
-def _read_out(loop: ast.AST | None) -> set[str]:
-    """The numbers that a training loop reads out of tensors, `confidence = out.mean().item()`, and these."""
-    nodes = list(walk(loop)) if loop is not None else []
-    read = {written(n.func.value) for n in nodes if is_method(n, "item")}
-    assigns = (n for n in nodes if isinstance(n, ast.Assign) and is_method(n.value, "item"))
-    return read | {written(t) for n in assigns for t in n.targets}
+    def _callers(self, one: _Region, own: set[str]) -> list[_Region]:
+        """The code that takes what a function of the step returns, or that gave it its loss."""
+        if not is_function_frame(one.frame):
+            return []
+        calls = self.script.direct_callers(one.frame)
+        given = ((c, self.script.argument_for(c, one.frame, name)) for c in calls for name in one.names)
+        is_step = one.around is one.frame  # and its caller may add rewards up around it
+        found = [self._region(c) for c in calls if is_step and self.script.loops_around(c)]
+        found += [self._region(c, frozenset({_variable(loss)})) for c, loss in given if _variable(loss)]
+        behind = own - self._grown(one)
+        returned = (n for n in self.script.within(one.frame) if isinstance(n, ast.Return))
+        if any(self._tells(one, own if self._is_in(one, n) else behind, n) for n in returned):
+            taken = (call for call in calls if not is_statement_call(self.script, call))
+            found += [self._region(call, calls=frozenset({call})) for call in taken]
+        return found
+
+    def _is_in(self, one: _Region, node: ast.AST) -> bool:
+        return self.script.table.is_inside(node, one.around)
+
+    # -- what --------------------------------------------------------------------------------------------------
+
+    def _own(self, one: _Region) -> set[str]:
+        """The variables that hold what is a step's own, or grow with it: not counters and clocks."""
+        inside = [n for n in self.script.within(one.frame) if self._is_in(one, n)]
+        bound = [pair for node in inside for pair in _bindings(self.script, node)]
+        own = one.names | self._grown(one)
+        own |= {written(n.target) for n in inside if _adds(n)}
+        while found := {t for value, t in bound if t not in own and self._tells(one, own, value)}:
+            own |= found
+        return {*own}
+
+    def _grown(self, one: _Region) -> set[str]:
+        """The sums, lists and meters of a loop over data: behind it they are reduced, or noted, by themselves."""
+        if not isinstance(one.around, ast.For) or one.around not in self._loops:
+            return set()
+        told = (n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args))
+        changes = Pass(self.script, one.frame, one.around).changes().items()
+        sums = {text for text, made in changes if any(kind is Change.SUM and _adds(n) for kind, n in made)}
+        return sums | {written(_root(n.func.value)) for n in told if is_statement_call(self.script, n)}
+
+    def _tells(self, one: _Region, own: Collection[str], value: ast.AST) -> bool:
+        """Whether an expression tells what is a step's own, and nothing reduces it."""
+        work = [value]
+        while work:
+            node = work.pop()
+            if self.plan.is_replaced(node) or isinstance(node, ast.Compare | ast.Lambda):
+                continue
+            if node in one.calls or (isinstance(node, _VARIABLES) and written(node) in own):
+                return True
+            if is_method(node, "item") and self._is_in(one, node):
+                return True
+            work += ast.iter_child_nodes(node)
+        return False
+
+    # -- how it leaves -----------------------------------------------------------------------------------------
+
+    def _is_told(self, one: _Region, own: set[str]) -> bool:
+        """Whether a call of the step is given what is its own, or shows an object that was."""
+        for call in self.script.calls_in(one.frame):
+            if not self._is_in(one, call) or not is_statement_call(self.script, call):
+                continue
+            if _SILENT.search(written(call.func)) or _held(self.script, call) is not None:
+                continue
+            given = [*call.args, *(k.value for k in call.keywords), *self._object_shown(call)]
+            if any(self._tells(one, own, argument) for argument in given):
+                return True
+        return False
+
+    def _object_shown(self, call: ast.Call) -> list[ast.expr]:
+        """The object whose method prints, and what it was made of: `board.display(i)` of `board = Board(meter)`."""
+        functions = self.script.functions(self.script.last(call.func))
+        called = (n for f in functions for n in self.script.within(f) if isinstance(n, ast.Call))
+        if not isinstance(call.func, ast.Attribute) or not any(
+            _SHOWS.search(written(c.func)) for c in (call, *called)
+        ):
+            return []
+        return [call.func.value, *self.script.values(self.script.frame(call), written(call.func.value))]
+
+    def _is_kept(self, one: _Region, own: set[str]) -> bool:
+        """Whether others read where a step keeps what is its own: `self.sum += loss.item()`, `history.append(loss.item())`."""
+        kept = {text for text in own if text.startswith("self.")} - self._grown(one)
+        for node in (n for n in self.script.within(one.frame) if self._is_in(one, n)):
+            kept |= {text for value, text in _bindings(self.script, node) if self._tells(one, own, value)}
+        return any(self._is_of_others(one.frame, text) for text in kept)
+
+    def _is_of_others(self, frame: Frame, text: str) -> bool:
+        """Whether something belongs to an object, to a function around, or to who calls, and is read there."""
+        root, _, rest = text.partition(".")
+        if root == "self":
+            steps = {other.frame for other in self.roles.backwards}
+            others = (f for f in self.script.reached_frames if f is not frame and f not in steps)
+            return any(_reads_attribute(self.script, f, rest.partition(".")[0]) for f in others)
+        if rest and not self.script.given_for(frame, root):
+            return True  # `bar.suffix = f"{loss:.3f}"`
+        nodes = (n for n in self.script.within(frame) if isinstance(n, ast.Nonlocal | ast.Global))
+        return root in {name for n in nodes for name in n.names} or any(
+            len(self.script.reads(self.script.frame(at), f"{written(of)}.{rest}".rstrip("."))) > (not rest)
+            for of, at in self.script.given_for(frame, root)
+        )
+
+    def _is_left(self, one: _Region, own: set[str]) -> bool:
+        """Whether what a loop leaves in a variable is read behind it before it is bound anew; what is returned is its
+        callers'."""
+        if not isinstance(one.around, ast.For | ast.While):
+            return False
+        end = one.around.end_lineno or 0
+        for text in own - self._grown(one):
+            stores = (n for n in self.script.stores(one.frame, text) if n.lineno > end)
+            later = [n.lineno for n in stores if not isinstance(self.script.parent(n), ast.AugAssign)]
+            for read in self.script.reads(one.frame, text):
+                statement = self.script.statement(read)
+                is_behind = end < read.lineno <= min(later, default=read.lineno)
+                if (
+                    is_behind
+                    and not isinstance(statement, ast.Return)
+                    and self._tells(one, {text}, statement)
+                ):
+                    return True
+        return False
 
 
 def _comes_from_steps(script: Script, data: Data) -> bool:
@@ -256,76 +219,66 @@ def _comes_from_steps(script: Script, data: Data) -> bool:
     )
 
 
-def _growing(script: Script, data: Data, loop: ast.For) -> set[str]:
-    """The sums, lists and meters to which a loop adds numbers of its batches; no counters and clocks."""
-    changes = Pass(script, data.frame, loop).changes()
-    found = {
-        text
-        for text, made in changes.items()
-        if any(kind in _ADDS and not _is_constant(node) and not _tells_time(node) for kind, node in made)
-    }
-    return found | _told(script, walk(loop))
+def _loss_of(script: Script, one: Backward) -> ast.expr:
+    """What a pass starts from, also by a variable, `go = loss.backward`."""
+    loss = loss_of(one.call)
+    bound = script.values(one.frame, loss.id) if loss is one.call.func and isinstance(loss, ast.Name) else []
+    return bound[0].value if bound and isinstance(bound[0], ast.Attribute) else loss
 
 
-def _is_constant(node: ast.AST) -> bool:
-    value = getattr(node, "value", None) if isinstance(node, ast.AugAssign) else None
-    values = [value] if value is not None else getattr(node, "args", [])
-    return bool(values) and all(isinstance(one, ast.Constant) for one in values)
+def _variable(node: ast.expr | None) -> str:
+    return written(node) if isinstance(node, _VARIABLES) else ""
 
 
-def _tells_time(node: ast.AST) -> bool:
-    return CLOCK.search(ast.unparse(node)) is not None
+def _bindings(script: Script, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """What a statement puts into which variables, lists and objects."""
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for value in (node.value, *targets[:-1]) if node.value is not None else ():
+            yield from ((value, text) for target in targets if (text := written(_root(target))))
+            yield from ((value, text) for text in map(written, stores_in(*targets)))
+    elif isinstance(node, ast.For):
+        yield from ((node.iter, text) for text in map(written, stores_in(node.target)))
+    elif isinstance(node, ast.Call) and (held := _held(script, node)) is not None:
+        yield from ((given, written(_root(held))) for given in node.args)
 
 
-def _shows(script: Script, loop: ast.AST) -> list[ast.Call]:
-    """The calls of a loop, or of a function, that print, themselves or in a function of the project, and those that make the
-    text of an object, `bar.suffix = "{:.3f}".format(loss)`."""
-    texts = [
-        n.value
-        for n in walk(loop)
-        if isinstance(n, ast.Assign)
-        and isinstance(n.targets[0], ast.Attribute)
-        and is_method(n.value, "format")
-    ]
-    calls = [n for n in walk(loop) if isinstance(n, ast.Call) and is_statement_call(script, n)]
-    return texts + [
-        call
-        for call in calls
-        if _SHOWS.search(written(call.func))
-        or any(
-            isinstance(node, ast.Call) and _SHOWS.search(written(node.func))
-            for function in script.functions_of(call)
-            for node in script.within(function)
-        )
-    ]
+def _root(node: ast.expr) -> ast.expr:
+    """`losses` of `losses["train"][0]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
 
 
-def _is_own(plan: Plan, frame: Frame, call: ast.Call, growing: set[str]) -> bool:
-    """Whether a call shows what grows, itself, in a variable or through the object whose method it is, and nothing reduces
-    it."""
-    nodes = walk_all((*call.args, *(k.value for k in call.keywords)))
-    if isinstance(call.func, ast.Attribute):
-        made = plan.script.values(frame, written(call.func.value))
-        nodes += [call.func.value, *walk_all(made)]
-    around = [n for n in plan.script.loops_around(call) if isinstance(n, ast.For)]
-    # `text = "loss {}".format(loss.item())` above `print(text)`, `for name, loss in losses.items():`
-    for _ in range(3):
-        own = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute)]
-        own = [n for n in own if not any(map(plan.is_replaced, (n, *_up_to(plan.script, n, call))))]
-        if any(written(n) in growing for n in own):
-            return True
-        names = {n.id for n in own if isinstance(n, ast.Name)}
-        values = [value for name in names for value in plan.script.values(frame, name)]
-        values += [loop.iter for loop in around if names_in(loop.target) & names]
-        nodes = walk_all(values)
-    return False
+def _reads_attribute(script: Script, frame: Frame, name: str) -> bool:
+    """Whether a function reads an attribute of an object, also by a name that it computes with a part of it:
+    `getattr(trainer, "loss_" + kind)`."""
+    nodes = list(script.within(frame))
+    if any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == name for n in nodes):
+        return True
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    computed = (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "getattr")
+    return any(len(n.args) == 2 and not isinstance(n.args[1], ast.Constant) for n in computed) and any(
+        text in name for text in texts if len(text) > 2
+    )
 
 
-def _up_to(script: Script, node: ast.AST, end: ast.AST) -> list[ast.AST]:
-    """The expressions around a node within a call; not the call's own function, which may be replaced too."""
-    found: list[ast.AST] = []
-    for one in script.around(node):
-        if one is end or isinstance(one, ast.stmt):
-            break
-        found.append(one)
-    return found
+def _held(script: Script, call: ast.Call) -> ast.expr | None:
+    """The list or the meter that a call only tells a number: `losses.append(x)`, `meter.update(x)`, `average(x)`."""
+    if not is_statement_call(script, call):
+        return None
+    if is_method(call, "append", *METERS):
+        return call.func.value
+    made = script.values(script.frame(call), written(call.func))
+    return call.func if any(script.class_made(value) is not None for value in made) else None
+
+
+def _adds(node: ast.AST) -> TypeGuard[ast.AugAssign]:
+    return isinstance(node, ast.AugAssign) and _is_number(node.value)
+
+
+def _is_number(*given: ast.expr) -> bool:
+    """Whether what is added is no constant and no time."""
+    return not all(isinstance(one, ast.Constant) for one in given) and not any(
+        CLOCK.search(ast.unparse(one)) for one in given
+    )

@@ -67,6 +67,11 @@ def is_heard(script: Script, call: ast.Call) -> bool:
     return script.dotted(call.func) in _PROGRAMS and not is_statement_call(script, call)
 
 
+def removes(script: Script, call: ast.Call) -> bool:
+    """`os.system("rm -rf " + path)`"""
+    return is_command(script, call) and command_of(*call.args[:1]).split()[:1] == ["rm"]
+
+
 def command_of(*made: ast.expr) -> str:
     """The text of a command, as far as it is written out."""
     parts = [n for n in walk_all(made) if isinstance(n, ast.Constant)]

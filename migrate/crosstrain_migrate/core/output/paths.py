@@ -36,7 +36,7 @@ class Paths:
             return set()
         given = {text for one in self._given(path, _DEPTH) for text in self.spelled(one)}
         return (
-            self.spelled(path) | self.in_folder(path, only_unnamed=True) | given | self._words_of_caller(path)
+            self.spelled(path) | self.in_folder(path, written_to=True) | given | self._words_of_caller(path)
         )
 
     def told(self, call: ast.Call) -> set[str]:
@@ -58,22 +58,24 @@ class Paths:
         options = [one for one in self._given(path, _DEPTH) if isinstance(one, ast.Attribute)]
         return {origin(self.script, self.script.frame(one), ast.unparse(one))[1] for one in options}
 
-    def in_folder(self, path: ast.expr, *, only_unnamed: bool = False) -> set[str]:
-        """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same.
-
-        only_unnamed: none where the file's own name is written out.
-        """
+    def in_folder(self, path: ast.expr, *, written_to: bool = False) -> set[str]:
+        """The folder of a path that is joined, `os.path.join(args.out, name)`: a file of any name there may be the same, but
+        not of another ending. written_to: none where the file's own name is written out."""
         values = (
             self.script.values(self.script.frame(path), path.id) if isinstance(path, ast.Name) else [path]
         )
         joined = [
             v for v in values if isinstance(v, ast.Call) and self.script.dotted(v.func) == "os.path.join"
         ]
+        any_end, for_others = (
+            ("?", "*") if written_to else ("*", "?")
+        )  # who has no ending meets all of the others'
         return {
-            f"in {folder}"
+            f"in {folder}{end}"
             for one in joined
-            if len(one.args) == 2 and not (only_unnamed and isinstance(one.args[1], ast.Constant))
+            if len(one.args) == 2 and not (written_to and isinstance(one.args[1], ast.Constant))
             if (folder := last_name(one.args[0]))
+            for end in ((_ending(one.args[1]), any_end) if _ending(one.args[1]) else {for_others, "*"})
         }
 
     def spelled(self, path: ast.expr) -> set[str]:
@@ -109,6 +111,18 @@ class Paths:
             a for c in calls for a in (*c.args, getattr(c.func, "value", None)) if isinstance(a, ast.expr)
         ]
         return {text for path in named for text in self.spelled(path)}
+
+
+def _ending(name: ast.expr) -> str:
+    """`.pdf` of `"loss_{}.pdf".format(epoch)`; empty where it is not written out."""
+    match name:
+        case ast.JoinedStr(values=[*_, last]) | ast.BinOp(left=last, op=ast.Mod()) | ast.BinOp(right=last):
+            return _ending(last)
+        case ast.Call(func=ast.Attribute(value=text, attr="format")):
+            return _ending(text)
+        case ast.Constant(value=str(text)) if found := re.search(r"\.\w+$", text):
+            return found.group()
+    return ""
 
 
 class Reads:

@@ -13,6 +13,7 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, root_of
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, words
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 _SHARED = re.compile(
@@ -93,7 +94,9 @@ def _sets_an_option(script: Script, statement: ast.stmt) -> bool:
 
 def chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or VISIBLE not in ast.unparse(statement):
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or is_main_test(statement):
+        return False
+    if VISIBLE not in ast.unparse(statement):
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(

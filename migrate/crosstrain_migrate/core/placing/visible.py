@@ -90,9 +90,11 @@ def _is_drawn_from(script: Script, listed: ast.expr) -> bool:
 
 
 def _is_plain(value: ast.expr) -> bool:
-    """Whether an expression may be written twice: an option, or its text."""
-    plain = ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.expr_context
+    """Whether an expression may be written twice: an option, its text, or a part of it, `gpus[:-1]`."""
+    plain = ast.Name | ast.Attribute | ast.Subscript | ast.Slice | ast.Constant | ast.expr_context
+    plain |= ast.UnaryOp | ast.unaryop
     return all(
-        isinstance(n, plain) or (isinstance(n, ast.Call) and last_name(n.func) == "str" and not n.keywords)
+        isinstance(n, plain)
+        or (isinstance(n, ast.Call) and last_name(n.func) in ("str", "strip") and not n.keywords)
         for n in walk(value)
     )

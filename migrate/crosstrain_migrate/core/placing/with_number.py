@@ -46,6 +46,8 @@ def _with_number(
     script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
 ) -> Choice | None:
     frame, number = gpu_number(script, home)
+    if choice is not None and number and _says_cpu_or_gpu(script, choice.device):
+        choice = replace(choice, code=f'{choice.device} == "cpu"', device="")
     if not number or (choice is not None and (choice.device or not choice.code)):
         return choice
     at = _first_device(script, at)
@@ -71,6 +73,16 @@ def _with_number(
     uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _says_cpu_or_gpu(script: Script, device: str) -> bool:
+    """Whether an option that chooses the device knows no numbers, `choices=["cuda", "cpu"]`, which another one says."""
+    option = Options(script).by_name.get(device.rpartition(".")[2])
+    choices = option.keyword("choices") if option is not None else None
+    return isinstance(choices, ast.List | ast.Tuple) and {*map(ast.unparse, choices.elts)} == {
+        "'cpu'",
+        "'cuda'",
+    }
 
 
 def _as_given(script: Script, frame: Frame) -> str:

@@ -149,18 +149,17 @@ class Differing:
         loop = self._until.get(key)
         if loop is not None:  # behind its loop it is alike
             return OWN if self.script.table.is_inside(node, loop) else ALIKE
-        counting = self._counting(node)
-        if counting is not None:
-            return self.level(counting)
+        if self._counts_turns(node):
+            return ALIKE
         return max(map(self._of_key, (key, *self._entries.get(key, ()))))
 
-    def _counting(self, node: ast.Name | ast.Attribute) -> ast.expr | None:
-        """`range(9)` of the loop around a variable that counts its turns, whatever another loop binds to that name."""
+    def _counts_turns(self, node: ast.Name | ast.Attribute) -> bool:
+        """Whether a variable counts the turns of a loop around it, `for i in range(9)`, whatever another loop binds to it."""
         around = (one for one in self.script.loops_around(node) if isinstance(one, ast.For))
         named = (one for one in around if written(one.target) == written(node))
         loop = next((one for one in named if not self.script.table.is_inside(node, one.iter)), None)
-        is_range = isinstance(loop, ast.For) and written(getattr(loop.iter, "func", loop.iter)) == "range"
-        return loop.iter if isinstance(loop, ast.For) and is_range and loop not in self.loops else None
+        is_range = loop is not None and written(getattr(loop.iter, "func", loop.iter)) == "range"
+        return is_range and loop not in self.loops
 
     def _of_key(self, key: Key) -> int:
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)

@@ -93,3 +93,17 @@ def without_gradient(block: ast.With) -> bool:
 def names_no_gradient(node: ast.expr) -> bool:
     text = ast.unparse(node)
     return "no_grad" in text or "inference_mode" in text
+
+
+def refuses(function: Function | ast.ClassDef, call: ast.Call) -> bool:
+    """Whether a call surely gives less than a function needs, or more than it takes; a method may be given its object or not."""
+    given = [*call.args, *call.keywords]
+    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
+    if is_open or isinstance(function, ast.ClassDef) or function.decorator_list:
+        return False
+    taken = function.args
+    named = len(taken.posonlyargs) + len(taken.args)
+    is_bound = bool(taken.args) and taken.args[0].arg == "self"
+    return len(given) + is_bound < named - len(taken.defaults) or (
+        len(call.args) > named and taken.vararg is None
+    )

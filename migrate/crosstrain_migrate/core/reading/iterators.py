@@ -175,6 +175,8 @@ class Iterators:
             return [(frame, node)]
         if depth > DEPTH:
             return []
+        if isinstance(node, ast.IfExp):
+            return [one for side in (node.body, node.orelse) for one in self._bound(frame, side, depth + 1)]
         if isinstance(node, ast.Subscript):
             return self._elements(frame, node.value, depth + 1, getattr(node.slice, "value", None))
         text = written(node)
@@ -183,10 +185,11 @@ class Iterators:
             (other, value)
             for other in (self.script.frames_in(self.script.module(frame)) if not given else ())
             for value in self.script.values(other, text)
-            if isinstance(value, ast.Call)
+            if isinstance(value, ast.Call | ast.IfExp | ast.Name | ast.Attribute)
         ]
         if isinstance(node, ast.Name):
             found = self._in_force(frame, node, found)
+        found = [one for place, value in found for one in self._bound(place, value, depth + 1)]
         if found:  # `loader = Endless(loader)` wraps what the variable was bound to before
             return [one for one in found if not _mentions(one[1], text)] or found
         for container in self._gone_over(frame, text):

@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
 from .code import Code
-from .forms import FUNCTIONS
+from .forms import FUNCTIONS, refuses
 from .keys import tabled
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
@@ -76,10 +76,16 @@ class Reached:
             is_member = isinstance(node, ast.Attribute) and not (
                 self.script.may_be_imported(node) or self._imports_by_name
             )
+            call = self.script.parent(node) if isinstance(node, ast.Attribute) else None
+            # Of a class that nothing names, methods are known by their names alone.
+            is_called = isinstance(call, ast.Call) and call.func is node
+            call = call if is_called and not self._looks_up_by_name else None
             for one in self.script.defined.get(name, ()):
-                is_class = isinstance(one, ast.ClassDef)
-                if not is_member or is_class or not isinstance(self.script.parent(one), ast.Module):
+                is_method = not isinstance(self.script.parent(one), ast.Module)
+                if not is_member or isinstance(one, ast.ClassDef):
                     yield one
+                elif is_method and not (isinstance(call, ast.Call) and refuses(one, call)):
+                    yield one  # `model.train()` is no `def train(self, epochs)`
 
     def _imported_for_texts(self, module: Region) -> Iterator[Function | ast.ClassDef]:
         """What a file may mean by a text that it evaluates, `eval(config["loss"])`: what is in the files that it imports and
@@ -99,9 +105,9 @@ class Reached:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
         `mode == "train"`, is looked up nowhere."""
         is_compared = isinstance(self.script.parent(node), ast.Compare)
-        if is_compared and not self._asks_objects_by_name and not self._looks_up_by_name:
-            return
         text = str(node.value)
+        if is_compared and not text.startswith((*self._asked_of_objects,)) and not self._looks_up_by_name:
+            return
         yield from self.script.defined.get(text, ())
         for word in re.findall(r"\w+", text) if "|" in text else ():
             found = self.script.defined.get(word, ())
@@ -158,12 +164,12 @@ class Reached:
         """The methods that Python calls, or a library that an object of a derived class is given to, or that are found by
         name: `getattr(self, args.mode)()`."""
         is_derived = any(self.script.dotted(base) != "torch.nn.Module" for base in cls.bases)
-        is_open = is_derived and (self._asks_objects_by_name or self._is_of_library(cls, 0))
-        is_open = is_open or self._offers_methods
+        is_open = (is_derived and self._is_of_library(cls, 0)) or self._offers_methods
+        begun = ("__", *(self._asked_of_objects if is_derived else ()))
         return [
             one
             for one in self.script.methods(cls)
-            if one.name.startswith("__") or one.name in _CALLED or is_open
+            if one.name.startswith(begun) or one.name in _CALLED or is_open
         ]
 
     def _is_of_library(self, cls: ast.ClassDef, depth: int) -> bool:
@@ -185,12 +191,14 @@ class Reached:
         return any(last_name(call.func) in ("Fire", "CLI") and call.args for call in calls)
 
     @cached_property
-    def _asks_objects_by_name(self) -> bool:
-        """Whether a method may be found by a text that the code does not say: `getattr(self, mode)`, `eval("self." + mode)`."""
+    def _asked_of_objects(self) -> set[str]:
+        """How methods begin that may be found by a text: `do_` of `getattr(self, "do_" + mode)`, nothing of `getattr(self, mode)`
+        and `eval("self." + mode)`."""
         calls = [n for n in self.script.table.parents if isinstance(n, ast.Call)]
         given = {one for call in calls for one in call.args}  # `print(getattr(self, name))`
         asked = (c for c in calls if _asks_by_name(c) and c not in given)
-        return any(map(_evaluates, calls)) or any(not self.script.is_imported(c.args[0]) for c in asked)
+        found = {_beginning(c.args[1]) for c in asked if not self.script.is_imported(c.args[0])}
+        return found | {"" for call in calls if _evaluates(call)}
 
     @cached_property
     def entry_points(self) -> list[Function]:
@@ -265,6 +273,14 @@ def _looks_up(script: Code, node: ast.AST) -> bool:
 def _asks_by_name(call: ast.Call) -> bool:
     is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) > 1
     return is_getattr and not isinstance(call.args[1], ast.Constant)
+
+
+def _beginning(text: ast.expr) -> str:
+    """What a text surely begins with: `model` of `"model" + str(n)` and of `f"model{n}"`."""
+    if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
+        return _beginning(text.left)
+    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 
 
 def _evaluates(call: ast.Call) -> bool:

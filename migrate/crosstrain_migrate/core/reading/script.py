@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import walk
 
 from .code import Code
-from .forms import Frame, is_function_frame, is_method
+from .forms import Frame, is_function_frame, is_method, refuses
 from .imported import is_converted, is_left
 from .made import made_steps
 from .reached import Reached, held_by_file
@@ -38,7 +38,10 @@ class Script(Code):
     # -- what a call makes ----------------------------------------------------------------------------------------
 
     def class_made(self, value: ast.expr) -> ast.ClassDef | None:
-        """The class of this project that a call makes an object of, also where the object is moved or wrapped at once."""
+        """The class of this project that a call makes an object of, also where the object is moved or wrapped at once, or is
+        None otherwise."""
+        if isinstance(value, ast.IfExp) and isinstance(value.orelse, ast.Constant):
+            value = value.body
         while isinstance(value, ast.Call):
             if made := self.classes(self.last(value.func)):
                 return made[0]
@@ -272,15 +275,8 @@ def _is_of_object(script: Script, call: ast.Call, function: Function) -> bool:
     or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name or function.decorator_list:
         return False
-    given, needed = [*call.args, *call.keywords], function.args
-    is_open = any(isinstance(one, ast.Starred) or getattr(one, "arg", "") is None for one in given)
-    named = len(needed.posonlyargs) + len(needed.args)
-    is_less = len(given) < named - len(needed.defaults)
-    is_more = len(call.args) > named and needed.vararg is None
-    is_mode = function.name in ("train", "eval") and not given
-    return ((is_less or is_more or is_mode) and not is_open) or bool(
-        classes_called(script, call.func, function)
-    )
+    is_mode = function.name in ("train", "eval") and not (call.args or call.keywords)
+    return refuses(function, call) or is_mode or bool(classes_called(script, call.func, function))
 
 
 def classes_called(script: Script, method: ast.Attribute, function: Function) -> list[ast.expr]:

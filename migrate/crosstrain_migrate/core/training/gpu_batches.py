@@ -52,11 +52,17 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
                 plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
     laid_out = [call for call in script.calls if wrappers and is_method(call, *_LAYS_OUT)]
     for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
-        if script.is_reached(times):
+        if script.is_reached(times) and not _cuts_by(script, times):
             stay = any(NamesUsed(script).behind(call) is not None for call in wrappers)
             state = accelerators.state(times)
             code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if stay else "1"
             plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
+
+
+def _cuts_by(script: Script, times: ast.expr) -> bool:
+    """Whether the function cuts by the same number what it lays out, `x[i : i + n_gpus]`: it stays what it says."""
+    reads = script.reads(script.frame(times), written(times))
+    return any(isinstance(one, ast.Slice) for read in reads for one in script.around(read))
 
 
 def _makes_rate(script: Script, size: str) -> bool:

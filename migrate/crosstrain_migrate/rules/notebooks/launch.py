@@ -140,8 +140,6 @@ class _LaunchPlanner:
         inside = [i for i, s in enumerate(suite[:first]) if self._places(s, needed)]
         inside += [i for i, s in enumerate(suite[:first]) if self._reads_prepared(s, suite[i + 1 : first])]
         first = min([first, *inside])
-        while first and self._is_start_value(suite[first - 1], suite[first : last + 1]):
-            first -= 1
         body = suite[first : last + 1]
         earlier = [s for s in self.now.running if s.lineno < body[0].lineno]
         work = Training(body, earlier, self.construct, self.roles)
@@ -187,15 +185,6 @@ class _LaunchPlanner:
 
     def _runs(self, statement: ast.stmt) -> bool:
         return statement in self.now.running
-
-    def _is_start_value(self, statement: ast.stmt, body: list[ast.stmt]) -> bool:
-        """`losses = []`, `best = 0.0` above the loop that changes them."""
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            return False
-        name, value = statement.targets[0].id, statement.value
-        called = {getattr(n.func, "id", "") for n in ast.walk(value) if isinstance(n, ast.Call)}
-        plain = names_in(value) <= self.now.imported | {"float"} and called <= {"float"}
-        return plain and (name in bindings(body) or any(changes(name, s) for s in body))
 
     # -- obstacles -------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ def carried(name: str, before: str, inside: str, says: str = "") -> Trap:
 TRAPS = [
     carried("detached", START, "out, hidden = model(x, hidden); hidden = hidden.detach()", SAYS),
     carried("whose sessions end", START, "hidden[:, ended(x)] = 0; out, hidden = model(x, h=hidden)", SAYS),
+    carried("given to forward", START, "out, _, hidden = model.forward(x, hidden, True)", SAYS),
     carried("a pair of states", "h, c = start()", "out, (h, c) = model(x, (h.detach(), c.detach()))", SAYS),
     carried("begun anew by one branch", START, BRANCH + "out, hidden = model(x, hidden)", SAYS),
     carried("a state of each batch", "pass", "hidden = start(len(x)); out, hidden = model(x, hidden)"),

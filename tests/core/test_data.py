@@ -217,6 +217,17 @@ for epoch in range(2):
         learn(model, optimizer, batch_of(rows, number), batch_of(targets, number))
 -> for number in accelerator.prepare(range(steps)):
 !! for epoch in accelerator
+== a part of the numbers of batches, whose caller goes over the parts
+batches = [(rows[i : i + 4], targets[i : i + 4]) for i in range(0, 32, 4)]
+def train(data, start, count):
+    for number in range(start, start + count):
+        x, y = data[number]
+        learn(model, optimizer, x.to("cpu"), y)
+for epoch in range(2):
+    for start in range(0, 8, 4):
+        train(batches, start, 4)
+-> for number in accelerator.prepare(range(start, start + count)):
+!! for start in accelerator
 == a length and an iterator of the same loader
 loader = DataLoader(TensorDataset(rows, targets), batch_size=4)
 for epoch in range(2):

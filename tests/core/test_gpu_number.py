@@ -210,13 +210,26 @@ def to_device(x):
 """
 
 
-def test_a_gpu_that_an_imported_file_chooses_is_each_processes_own() -> None:
+def test_a_gpu_that_an_imported_file_chooses_is_kept_there() -> None:
     """It is chosen before there is an accelerator: all that the processes compute must be on one device each."""
+    chosen = "Accelerator(device=torch.device({})).device\n"
     text = link([("tools.py", TOOLS), ("train.py", TWO_FILES)], ("",))
     after = converted(text)
-    assert "device = PartialState().device\n" in after and "cuda:1" not in after
-    assert "Accelerator()" in after
-    assert any("`cuda:1` chooses no GPU any more" in one.reason for one in notes(text, "CT105"))
+    assert chosen.format('"cuda:1" if torch.cuda.is_available() else "cpu"') in after
+    assert "accelerator = Accelerator()" in after and not notes(text, "CT105")
+    branches = (
+        TOOLS.replace(' if torch.cuda.is_available() else "cpu"', "")
+        .replace("device =", "gpu = 1\nif gpu is not None:\n    device =")
+        .replace('"cuda:1")', 'f"cuda:{gpu}")\nelse:\n    device = torch.device("cpu")')
+    )
+    other_name = (
+        TWO_FILES.replace("from tools", "import tools\nfrom tools")
+        .replace("import device, ", "import ")
+        .replace("    <model", "    device = tools.device\n    <model")
+    )
+    after = converted(link([("tools.py", branches), ("train.py", other_name)], ("",)))
+    assert chosen.format('f"cuda:{gpu}"') in after and chosen.format('"cpu"') in after
+    assert "accelerator = Accelerator()" in after and "device = tools.device\n" in after
 
 
 @pytest.mark.parametrize("begin", ['device = torch.device("cuda:1")', 'device = "cuda:" + str(args.gpu)'])
@@ -280,9 +293,14 @@ def test_the_first_of_the_gpus_above_the_line_that_splits_them(is_above: bool) -
     assert f"Accelerator(device={split if is_above else 'args.gpus'}[0])" in after
 
 
+START = 'torch.distributed.init_process_group("nccl")'
+
+
 @pytest.mark.parametrize(("number", "told"), [("args.gpu", "device=args.gpu"), ("args.place", "")])
 def test_an_option_chooses_the_gpu_of_a_script_that_distributes_itself(number: str, told: str) -> None:
-    """A number that such a script computes is that of one of its processes."""
-    group = f'{PARSED}\nargs.place = args.gpu % 2\ntorch.distributed.init_process_group("nccl")'
+    """A number that such a script computes is that of one of its processes; the accelerator stays where the group is made."""
+    group = f"{PARSED}\nargs.place = args.gpu % 2\n{START}"
     chosen = f"{LINE}.cuda({number})\ntrain(model, {number})"
     assert f"Accelerator({told})" in converted(SCRIPT.format(begin=group, batch=IN_CUDA, chosen=chosen))
+    main = f"def main(args):\n    {START}\n    {LINE}.cuda(args.gpu)\n    train(model, args.gpu)\nmain(args)"
+    assert "Accelerator(device" not in converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=main))

@@ -38,6 +38,9 @@ wave = audio.save_wav(wave, path)
 !!         audio.save_name
 == a print
 ~ print("done")
+== a print with Python 2's comma behind it, and one of which a tuple is made
+~ print("done"),
+both = print("done"),
 == a picture in memory is every process's own
 from matplotlib import pyplot as plt
 from elsewhere import picture

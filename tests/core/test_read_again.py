@@ -47,6 +47,18 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
+== also in a function that is called in a try
+def table_of(rows):
+-     np.save("table.npy", rows)
++     if PartialState().is_main_process:
++         np.save("table.npy", rows)
++     PartialState().wait_for_everyone()
+    return np.load("table.npy")
+--
+try:
+    log(table_of(rows))
+except OSError:
+    log("none")
 == a path is known in the words of who gives it
 def dump(text, path):
 -     with open(path, "w") as file:

@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
+_DEPTH = 4  # how far the callers of a function are followed
 ALL, ONE, OWN, WORKER = "all", "one", "own batches", "worker"
 # A process's number, or whether it is the first: no `lora_rank`, no `rank_loss`.
 _ASKS_PROCESS = re.compile(
@@ -100,9 +101,10 @@ class Audience:
         return frozenset(who for call in calls for who in self.of(call)) or frozenset({ALL})
 
     def comes_alike(
-        self, node: ast.AST, depth: int = 4, is_same: Callable[[ast.expr], bool] = lambda _: False
+        self, node: ast.AST, depth: int = _DEPTH, is_same: Callable[[ast.expr], bool] = lambda _: False
     ) -> bool:
-        """Whether every process comes to a node when one does, so that they may wait for each other there.
+        """Whether every process comes to a node when one does, so that they may wait for each other there. What fails in a
+        function that is called in a `try` fails on all; what is itself tried may be there already.
 
         is_same: whether a test that asks for more than options is known to tell all the same.
         """
@@ -116,11 +118,14 @@ class Audience:
             ):
                 return False
             below = loop
-        for one in self.script.around(below):
+        around = list(self.script.around(below))
+        for inner, one in zip((below, *around), around, strict=False):
             if isinstance(one, FUNCTIONS):
                 break
             if isinstance(one, ast.Try):
-                return False
+                if depth == _DEPTH or inner not in one.body:
+                    return False
+                continue
             if not isinstance(one, ast.If) or is_main_test(one):
                 continue
             if may_differ(one.test, set()) and not is_same(one.test):

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.reached import files_named
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -19,6 +20,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .elsewhere import behind
 from .first import chooses_visible
 from .known import Choice
+from .numbered import numbers_among
 from .options import Option, Options, of_class, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
@@ -138,6 +140,8 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
         return False
     if isinstance(value, ast.Name):
         return _is_bound_by_machine(script, frame, value.id, depth + 1)
+    if isinstance(value, ast.Attribute):  # `config.device` of a file, where it becomes the accelerator's
+        return any(_is_placed_in(script, one, value.attr) for one in files_named(script, value.value))
     functions = script.functions_of(value)
     return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
 
@@ -161,6 +165,15 @@ def _is_bound_by_machine(script: Script, frame: Frame, name: str, depth: int = 0
     return len(values) == len(script.stores(frame, name)) > 0 and all(
         is_the_machines(script, frame, value, depth) and not _has_condition(script, frame, value)
         for value in values
+    )
+
+
+def _is_placed_in(script: Script, file: ast.Module, name: str) -> bool:
+    """Whether a file binds a variable to devices that become the accelerator's there, with the number of a GPU."""
+    values = script.values(file, name)
+    is_numbered = any(True for _ in numbers_among(script, walk_all(values)))
+    return _is_bound_by_machine(script, file, name) or (
+        is_numbered and all(side_of(script, v) for v in values)
     )
 
 

@@ -30,6 +30,7 @@ class DeviceEdits:
         self.plan = plan
         self.script: Script = plan.script
         self.accelerators = accelerators
+        self._is_mapped = is_mapped
         self.lost = Lost(plan, accelerators, is_mapped=is_mapped)
         self.whole: set[ast.AST] = set()
 
@@ -45,12 +46,27 @@ class DeviceEdits:
             self.whole.add(node)
             self._default(node, outer)
             return
+        if self.is_numbered_by_file(node) and not as_text:
+            self.plan.imports(node, "Accelerator")
+            self.plan.replace(node, RULE, REASON, "Accelerator(device={of}).device", of=node)
+            self.whole.add(node)
+            return
         device = self.device(node)
         if as_text:  # one that is numbered stays so
             device = f"{device}.type" if isinstance(node, ast.Constant | ast.IfExp) else f"str({device})"
         self.plan.replace(node, RULE, REASON, device)
         self.whole.add(node)
         self.lost.number(node)
+
+    def is_numbered_by_file(self, node: ast.expr) -> bool:
+        """Whether a device is one of a file that the script imports, `config.device`, which takes a GPU by its number: that file
+        is read before the script begins, and only it knows the number, or the test that takes the CPU instead."""
+        file, bound = self.script.frame(node), self.script.statement(node)
+        if self._is_mapped or self.script.is_entry(node) or not isinstance(file, ast.Module):
+            return False
+        targets = bound.targets[:1] if isinstance(bound, ast.Assign) and bound.value is node else []
+        values = [value for one in targets for value in self.script.values(file, ast.unparse(one))]
+        return not self.accelerators.keeps_cpu and any(map(self.lost.number_in, values))
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:
         """`def f(device="cuda")`: calls that give none give the accelerator's; where no call is seen, that is said."""

@@ -124,7 +124,8 @@ class DeviceTexts:
         """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
         frame = self.script.frame(node)
         arms = arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else []
-        if any(side_of(self.script, one) == "cpu" and not is_gpu(self.script, frame, one) for one in arms):
+        placed = [one for one in arms if not self.edits.is_numbered_by_file(one)]
+        if any(side_of(self.script, one) == "cpu" and not is_gpu(self.script, frame, one) for one in placed):
             self.edits.lost.choice(node)
         for value in filter(self.edits.makes_device, arms):
             self.edits.place(value)

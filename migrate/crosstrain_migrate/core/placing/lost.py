@@ -51,8 +51,14 @@ class Lost:
 
     def number(self, node: ast.expr, moved: ast.expr | None = None) -> None:
         """What chose a GPU by its number does so no more. moved: what `.cuda(...)` is asked of, whose numbers are no GPU's."""
+        if number := self.number_in(node, moved):
+            reason = f"`{number}` chooses no GPU any more: each process has its own"
+            self.plan.note(RULE, node, reason, "use `crosstrain launch --gpu-ids`")
+
+    def number_in(self, node: ast.expr, moved: ast.expr | None = None) -> str:
+        """The number of a GPU, not the first, that the accelerator does not know; or the option that gives it."""
         if self.accelerators.keeps_number:
-            return
+            return ""
         apart = set(walk(moved)) if moved is not None else set()
         apart |= {
             one.func for one in walk(node) if isinstance(one, ast.Call)
@@ -61,19 +67,15 @@ class Lost:
         for one in nodes:
             option = self._options.read_by(one) if isinstance(one, ast.expr) else None
             if option is not None and option.is_number and not option.is_local_rank:
-                self._say(one, f"--{option.name}")
-                return
-        if not self._is_mapped:
-            for number in numbers_among(self.script, nodes):
-                if not self._is_first(number):
-                    name = ast.unparse(number)
-                    self._say(node, f"cuda:{name}" if isinstance(number, ast.Constant) else name)
+                return f"--{option.name}"
+        for number in () if self._is_mapped else numbers_among(self.script, nodes):
+            if not self._is_first(number):
+                return (
+                    f"cuda:{ast.unparse(number)}" if isinstance(number, ast.Constant) else ast.unparse(number)
+                )
+        return ""
 
     def _is_first(self, number: ast.expr) -> bool:
         """Whether a number is that of the first GPU, which a process that nobody launched takes by itself."""
         values = self._options.entries(number.slice) if isinstance(number, ast.Subscript) else [number]
         return bool(values) and all(isinstance(one, ast.Constant) and one.value == 0 for one in values)
-
-    def _say(self, node: ast.AST, number: str) -> None:
-        reason = f"`{number}` chooses no GPU any more: each process has its own"
-        self.plan.note(RULE, node, reason, "use `crosstrain launch --gpu-ids`")

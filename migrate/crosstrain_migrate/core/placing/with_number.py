@@ -31,6 +31,8 @@ def with_number(
     if mapped and gpu_number(script, home)[1].rpartition(".")[2] not in Options(script).by_name:
         return choice
     found = _with_number(script, roles, choice, home, at)
+    if mapped and found is not None and found.frame is not home:
+        return choice  # the group is made beside the accelerator
     listed = found.device.removesuffix("[0]") if found is not None else ""
     if found is None or listed == found.device:
         return found

@@ -345,7 +345,9 @@ class TrainingData:
     def _is_part(self, frame: Frame, node: ast.expr, loop: Loop) -> bool:
         """Whether an iterable is made from the batch of a loop further out: its chunks, its rows."""
         if isinstance(node, ast.Call):
-            read = [*self._ranges.cut(node), *(n for n in walk(node) if isinstance(n, ast.Name))]
+            rows, names = self._ranges.cut(node), [n for n in walk(node) if isinstance(n, ast.Name)]
+            # `range(start, start + n)` of a part of the rows: each of its numbers is a batch, where each is a step
+            read = rows if rows and self._ranges.steps(walk(loop), 2) else [*rows, *names]
             return any(self._comes_from_batch(frame, root_of(one), node, 0) for one in read)
         if isinstance(node, ast.Name) and node.id in self.script.parameters(frame):
             return self._comes_from_batch(frame, node.id, node, 0)

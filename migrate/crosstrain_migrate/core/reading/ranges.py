@@ -42,17 +42,17 @@ class Ranges:
         """Whether a loop over a range makes the parts of one step, and a range around it counts the steps: nothing steps
         within it, and the other's number cuts its batches too, `rows[(i * parts + j) * size : ...]`."""
         loop = self._loop_over(call)
-        if loop is None or self._steps(walk(loop), 2):
+        if loop is None or self.steps(walk(loop), 2):
             return False
         around = [one.iter for one in self.script.loops_around(loop) if isinstance(one, ast.For)]
         numbers = [n for n in walk_all(around) if isinstance(n, ast.Call) and is_range(n)]
         return any(map(self.cut, numbers))
 
-    def _steps(self, nodes: Iterable[ast.AST], depth: int) -> bool:
+    def steps(self, nodes: Iterable[ast.AST], depth: int) -> bool:
         """Whether something steps among these nodes, or in the functions that they call."""
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         return any(is_method(call, "step") for call in calls) or any(
-            self._steps(self.script.within(function), depth - 1)
+            self.steps(self.script.within(function), depth - 1)
             for call in calls
             if depth
             for function in self.script.functions_of(call)
@@ -121,7 +121,9 @@ class Ranges:
         return found
 
     def _picked(self, frame: Frame, body: list[ast.AST], number: str, call: ast.Call) -> list[ast.expr]:
-        """What is asked for its element of this number, where the range goes over all of its elements."""
+        """What is asked for its element of this number, where the range goes over all of its elements, or where the element is
+        a batch: `x, y = rows[i]`, of which the body moves a part to a device."""
+        moved = {root_of(n.func) for n in body if is_method(n, "to", "cuda")}
         found = [
             node.value
             for node in body
@@ -131,7 +133,13 @@ class Ranges:
             and (_is_arithmetic(node.slice) or _is_looked_up(node.slice))
             and not self._does_something(node)
         ]
-        return [one for one in found if self._counts(frame, call, one)]
+        batches = [
+            n.value
+            for n in body
+            if isinstance(n, ast.Assign) and moved & names_stored_in(*getattr(n.targets[0], "elts", ()))
+        ]
+        elements = [one.value for one in batches if isinstance(one, ast.Subscript)]
+        return [one for one in found if one in elements or self._counts(frame, call, one)]
 
     def _does_something(self, element: ast.expr) -> bool:
         """Whether an element is called, or a method of it: a model, an optimizer."""

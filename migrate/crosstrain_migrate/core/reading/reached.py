@@ -322,13 +322,17 @@ def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Consta
 
 def held_by_file(script: Code, asked: ast.Attribute) -> list[Function | ast.ClassDef]:
     """The definitions that `gpu.select` means, where `gpu` is a file of the project that holds them or imports them."""
-    module = script.module(asked)
+    return [d for one in files_named(script, asked.value) for d in _held_by(script, one, asked.attr, 0)]
+
+
+def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
+    """The files of the project that an expression names, by their imports."""
+    module = script.module(value)
     if not isinstance(module, Region):
-        return []
-    imported = filter(script.is_imported, tabled(script, asked.value))
-    named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
-    sources = (one for one in map(script.links.region, named) if one is not None)
-    return [d for one in sources for d in _held_by(script, one, asked.attr, 0)]
+        return
+    for one in filter(script.is_imported, tabled(script, value)):
+        named = (script.links.find(module, 0, name) for name in script.may_name(one))
+        yield from (file for file in map(script.links.region, named) if file is not None)
 
 
 def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

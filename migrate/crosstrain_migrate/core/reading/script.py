@@ -252,8 +252,11 @@ class Script(Code):
 
 
 def is_statement_call(script: Script, call: ast.AST) -> bool:
-    """Whether a call stands alone as a statement."""
-    return isinstance(script.parent(call), ast.Expr)
+    """Whether a call stands alone as a statement, also with Python 2's comma behind it: `print (loss),`."""
+    above = script.parent(call)
+    if isinstance(above, ast.Tuple) and len(above.elts) == 1:
+        above = script.parent(above)
+    return isinstance(above, ast.Expr)
 
 
 def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:

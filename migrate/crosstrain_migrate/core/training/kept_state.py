@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import names_in, pairs
+from crosstrain_migrate.core.reading.forms import is_method, names_in, pairs
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -145,13 +145,12 @@ def _carried(script: Script, data: Data) -> tuple[str, ast.Call | None]:
 
 
 def _may_be_model(script: Script, call: ast.Call) -> bool:
-    """Whether what is called is an object, and gives several results: `model(x, hidden)`, `self.model(x, hidden)`."""
-    is_named = isinstance(call.func, ast.Name) or (
-        isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == "self"
+    """Whether what is called is an object, and gives several results: `model(x, hidden)`, `self.model.forward(x, hidden)`."""
+    asked = call.func.value if is_method(call, "forward") else call.func
+    is_named = isinstance(asked, ast.Name) or (
+        isinstance(asked, ast.Attribute) and isinstance(asked.value, ast.Name) and asked.value.id == "self"
     )
-    last = script.last(call.func)
+    last = script.last(asked)
     several = len(call.args) + len(call.keywords) > 1
     return is_named and several and not script.functions(last) and not script.classes(last)
 

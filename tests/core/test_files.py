@@ -84,18 +84,16 @@ Front().save()
 + accelerator.wait_for_everyone()
 os.makedirs(args.save, exist_ok=True)
 * shutil.rmtree("old")
-== a picture beside weights, in a folder that is read where processes may part
+== a picture beside weights, in a folder of which all read the weights
+!! wait_for_everyone
 for epoch in range(3):
-    if random.random() > 0.5:
-        model.load_state_dict(torch.load(os.path.join(args.save, "net.pt")))
+    model.load_state_dict(torch.load(os.path.join(args.save, "net.pt")))
 *     plt.savefig(os.path.join(args.save, f"loss_{epoch}.png"))
 == but not one that may be what is read
-?? every process writes this file
 for epoch in range(3):
-    if random.random() > 0.5:
-        print(cv2.imread(os.path.join(args.save, str(epoch))))
-    for name in args.names:
-        plt.savefig(os.path.join(args.save, f"loss_{name}.png"))
++     accelerator.wait_for_everyone()
+    mask = cv2.imread(os.path.join(args.save, str(epoch)))
+*     plt.savefig(os.path.join(args.save, f"loss_{epoch}.png"))
 == but is where more is done with its files
 names = []
 --

@@ -208,6 +208,13 @@ def test_a_function_of_a_library_is_none_of_the_projects() -> None:
     assert [one.lineno for one in script.callers(script.functions("vgg")[0])] == [5, 6]
 
 
+def test_a_library_calls_no_method_by_its_name() -> None:
+    script = Script(
+        "import torch\nclass Kept:\n    def load(self, path): pass\ntorch.load(1)\nkept.load(2)\n"
+    )
+    assert [one.lineno for one in script.callers(script.functions("load")[0])] == [5]
+
+
 TRAINER = """
 <torch>
 import sys

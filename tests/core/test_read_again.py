@@ -47,7 +47,7 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
-== also in a function that is called in a try
+== also in a function that is called in a try, whose failure is raised again
 def table_of(rows):
 -     np.save("table.npy", rows)
 +     if PartialState().is_main_process:
@@ -59,6 +59,7 @@ try:
     log(table_of(rows))
 except OSError:
     log("none")
+    raise
 == a path is known in the words of who gives it
 def dump(text, path):
 -     with open(path, "w") as file:

@@ -105,6 +105,7 @@ def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, 
 @pytest.mark.parametrize(
     ("line", "behind", "is_noted"),
     [
+        ("pass", "    print(hits.item())", True),
         ("if loss.item() < best: print(loss.item())", "", True),
         ("part = loss / 2; log.info(part.item())", "", True),
         ("sure = model(x).mean().item(); log.info(sure)", "", True),

@@ -194,7 +194,10 @@ class Leaving:
         if not isinstance(one.around, ast.For | ast.While):
             return False
         end = one.around.end_lineno or 0
-        for text in own - self._grown(one):
+        bound = {*map(written, stores_in(one.around))}
+        items = (n for n in self.script.within(one.frame) if is_method(n, "item"))
+        shown = bound & {written(n.func.value) for n in items}  # `part.item()` behind the loop that has made it
+        for text in (own | shown) - self._grown(one):
             stores = (n for n in self.script.stores(one.frame, text) if n.lineno > end)
             later = [n.lineno for n in stores if not isinstance(self.script.parent(n), ast.AugAssign)]
             for read in self.script.reads(one.frame, text):

@@ -103,8 +103,8 @@ class Audience:
     def comes_alike(
         self, node: ast.AST, depth: int = _DEPTH, is_same: Callable[[ast.expr], bool] = lambda _: False
     ) -> bool:
-        """Whether every process comes to a node when one does, so that they may wait for each other there. What fails in a
-        function that is called in a `try` fails on all; what is itself tried may be there already.
+        """Whether every process comes to a node when one does, so that they may wait for each other there. A function that
+        is called in a `try` may be waited for where its handlers raise again; what is itself tried may be there already.
 
         is_same: whether a test that asks for more than options is known to tell all the same.
         """
@@ -123,7 +123,8 @@ class Audience:
             if isinstance(one, FUNCTIONS):
                 break
             if isinstance(one, ast.Try):
-                if depth == _DEPTH or inner not in one.body:
+                raises = (any(isinstance(n, ast.Raise) for n in walk(handler)) for handler in one.handlers)
+                if depth == _DEPTH or inner not in one.body or not all(raises):
                     return False
                 continue
             if not isinstance(one, ast.If) or is_main_test(one):

@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import commands, writers
+from . import writers
 from .audience import OWN, Audience
 from .helpers import Helpers, Meetings, draws, reads_behind
 from .paths import Paths, Reads
@@ -127,21 +127,10 @@ class Files:
             self._wait_before(read)
         if call is not None and writers.removes_file(self.script, call):
             self._wait_for_readers(call)
-        if call is not None and self._is_made_again(call, paths):
+        if call is not None and self.read.is_made_again(call, paths):
             self._wait_behind(statement)
         self.let_one(statement)
         return True
-
-    def _is_made_again(self, removal: ast.Call, paths: set[str]) -> bool:
-        """Whether all make the folder behind its removal, `rmtree(out)`, `os.system("rm -rf " + out)`."""
-        if not writers.removes_file(self.script, removal) and not commands.removes(self.script, removal):
-            return False
-        makes = [c for c in self.script.calls if writers.makes_folder(self.script, c)]
-        made = ((c, writers.path_of_folder(c)) for c in makes if self.audience.is_all(c))
-        return any(
-            path is not None and paths & self.paths.spelled(path) and self.audience.comes_after(c, removal)
-            for c, path in made
-        )
 
     def _wait_for_readers(self, removal: ast.Call) -> None:
         """Plans that the main process removes a file when all have read it, where they may wait."""

@@ -113,18 +113,6 @@ class Paths:
         return {text for path in named for text in self.spelled(path)}
 
 
-def _ending(name: ast.expr) -> str:
-    """`.pdf` of `"loss_{}.pdf".format(epoch)`; empty where it is not written out."""
-    match name:
-        case ast.JoinedStr(values=[*_, last]) | ast.BinOp(left=last, op=ast.Mod()) | ast.BinOp(right=last):
-            return _ending(last)
-        case ast.Call(func=ast.Attribute(value=text, attr="format")):
-            return _ending(text)
-        case ast.Constant(value=str(text)) if found := re.search(r"\.\w+$", text):
-            return found.group()
-    return ""
-
-
 class Reads:
     """Knows of each call whether it reads a file, and of which paths it may be given."""
 
@@ -151,6 +139,15 @@ class Reads:
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
+    def is_made_again(self, removal: ast.Call, paths: set[str]) -> bool:
+        """Whether all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
+        if not writers.removes_file(self.script, removal) and not commands.removes(self.script, removal):
+            return False
+        makes = [c for c in self.script.calls if writers.makes_folder(self.script, c)]
+        made = ((c, writers.path_of_folder(c)) for c in makes if self.audience.is_all(c))
+        again = [c for c, path in made if path is not None and paths & self.paths.spelled(path)]
+        return any(self.audience.comes_after(c, removal) for c in again)
+
     def _reads(self, call: ast.Call, depth: int) -> bool:
         """Whether a call reads a file, itself or in the function or class of the project that it calls."""
         if (call, depth) not in self._readers:
@@ -165,3 +162,15 @@ class Reads:
             for function in self.script.run_by(call)
             for one in self.script.calls_in(function)
         )
+
+
+def _ending(name: ast.expr) -> str:
+    """`.pdf` of `"loss_{}.pdf".format(epoch)`; empty where it is not written out."""
+    match name:
+        case ast.JoinedStr(values=[*_, last]) | ast.BinOp(left=last, op=ast.Mod()) | ast.BinOp(right=last):
+            return _ending(last)
+        case ast.Call(func=ast.Attribute(value=text, attr="format")):
+            return _ending(text)
+        case ast.Constant(value=str(text)) if found := re.search(r"\.\w+$", text):
+            return found.group()
+    return ""

@@ -130,7 +130,10 @@ class Script(Code):
         return found
 
     def _is_of_another(self, call: ast.Call, method: Function, cls: ast.ClassDef) -> bool:
-        """Whether a method is called on an object of a library's class, or of another class that has one of that name."""
+        """Whether a method is called on a library, `torch.load(path)`, on an object of its class, or of another class that has
+        one of that name."""
+        if is_method(call, method.name) and self.is_of_library(call.func):
+            return True
         made = classes_called(self, call.func, method) if is_method(call, method.name) else []
         own = [one for name in made for one in self.classes(self.last(name))]
         is_known = all(self.classes(self.last(name)) or self.is_of_library(name) for name in made)

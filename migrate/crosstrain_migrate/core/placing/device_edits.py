@@ -64,8 +64,9 @@ class DeviceEdits:
         file, bound = self.script.frame(node), self.script.statement(node)
         if self._is_mapped or self.script.is_entry(node) or not isinstance(file, ast.Module):
             return False
-        targets = bound.targets[:1] if isinstance(bound, ast.Assign) and bound.value is node else []
-        values = [value for one in targets for value in self.script.values(file, ast.unparse(one))]
+        if not isinstance(bound, ast.Assign) or bound.value is not node:
+            return False
+        values = self.script.values(file, ast.unparse(bound.targets[0]))
         return not self.accelerators.keeps_cpu and any(map(self.lost.number_in, values))
 
     def _default(self, node: ast.expr, arguments: ast.arguments) -> None:

@@ -330,9 +330,9 @@ def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
     module = script.module(value)
     if not isinstance(module, Region):
         return
-    for one in filter(script.is_imported, tabled(script, value)):
-        named = (script.links.find(module, 0, name) for name in script.may_name(one))
-        yield from (file for file in map(script.links.region, named) if file is not None)
+    imported = filter(script.is_imported, tabled(script, value))
+    named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
+    yield from (one for one in map(script.links.region, named) if one is not None)
 
 
 def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

@@ -19,9 +19,8 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
 from .distributed import mapping
-from .distributed.group import late_start
+from .distributed.group import late_start, plan_mpi
 from .distributed.mapping import BeforeSpawn
-from .distributed.mpi import plan_mpi
 from .distributed.wrappers import has_wrapper, note_statistics, plan_data_parallel
 from .numbers.coins import Coins, note_seeds
 from .numbers.dealing import Evaluations
@@ -34,11 +33,9 @@ from .output.all_output import Output
 from .placing.accelerator import Accelerators
 from .placing.choice import device_choice, earliest, lifted
 from .placing.cuda_alone import note_moves_with_cuda
-from .placing.device_edits import plan_beside
 from .placing.devices import Devices
-from .placing.host_reads import note_unseen_reads, plan_host_reads
+from .placing.host_reads import note_unseen_reads, plan_host_reads, plan_left_on_cpu
 from .placing.known import Choice, frames_to_training
-from .placing.left_on_cpu import plan_left_on_cpu
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import (
@@ -183,14 +180,7 @@ def _planned_by(
     seeds = drawn_seeds(script) if same_data else []
     same_data = same_data and not seeds
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)
-    moves_none = all(
-        is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data
-    )  # no loader moves its batches
-    is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
-    if not mapped and is_cpus and is_made_on_cpu(script):
-        options.append("cpu=True")
-    if not mapped and runtime == OURS and reads_in_order(script):
-        options.append("dispatch_batches=True")
+    options += [] if mapped else _options(plan, roles)
     if choice is not None and not choice.code and not choice.device:
         plan.note("CT105", choice.before, NOT_KEPT, "use `crosstrain launch --cpu`")
         choice = None
@@ -219,7 +209,6 @@ def _planned_by(
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
-        plan_beside(plan)
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
@@ -243,6 +232,19 @@ def _planned_by(
     plan.in_words_of_files()
     plan.begins_early = not mapped and accelerators.is_begun()
     return plan, not mapped and accelerators.comes_late()
+
+
+def _options(plan: Plan, roles: Roles) -> list[str]:
+    """What the accelerators are told where their author knew of one process."""
+    script, options = plan.script, []
+    # Where no loader moves its batches.
+    moves_none = all(is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data)
+    is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
+    if is_cpus and is_made_on_cpu(script):
+        options.append("cpu=True")
+    if plan.runtime == OURS and reads_in_order(script):
+        options.append("dispatch_batches=True")
+    return options
 
 
 def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
@@ -283,7 +285,6 @@ def _plan_numbers(
     saved_apart = Decisions(plan, roles, accelerators, differing).run()
     devices = Devices(plan, accelerators)
     devices.run()
-    plan_beside(plan)
     plan_loaded(plan, accelerators)
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)

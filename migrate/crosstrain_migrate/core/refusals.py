@@ -265,8 +265,7 @@ def _is_optimizer(script: Script, node: ast.expr) -> bool:
 def _is_generated(script: Script, data: Data) -> bool:
     """Whether a function of the project generates batches, of what it has played: `rollouts.batches(advantages)`."""
     made = script.values(data.frame, written(data.node)) or [data.node]
-    functions = [f for one in made for f in script.functions_of(one)]
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for f in functions for n in script.within(f))
+    return any(script.is_generator(function) for one in made for function in script.functions_of(one))
 
 
 def _only_judges(script: Script, step: ast.Call, played: set[str]) -> bool:

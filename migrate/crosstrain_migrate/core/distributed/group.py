@@ -2,12 +2,17 @@
 
 The author's `init_process_group` makes it, and the Accelerator before that. Nothing is started, and no variable of the
 launcher is set, where a file is only imported. A script without a branch of its own for plain python is a group of one there.
+
+`Get_rank()` of MPI is 0 in every process that the launcher starts, so that the runtime tells the number instead. A function that
+also communicates by MPI stays as it is: each process is a world of its own there, in which it does all.
+
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.known import Choice
@@ -17,7 +22,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .wrappers import is_wrapper
 
@@ -26,6 +31,13 @@ REASON = "the launcher's processes, or plain python's one, are the group"
 _VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _WRITTEN = ("MASTER_ADDR", "MASTER_PORT", *_VARIABLES)
 _CHOOSES_DEVICE = re.compile(r"init_process_group|cuda\.set_device|torch\.device\(|\.cuda\(")
+NO_MPI = "the launcher's processes are no MPI processes: the runtime numbers them"
+_TELLS = {
+    "Get_rank": "process_index",
+    "rank": "process_index",
+    "Get_size": "num_processes",
+    "size": "num_processes",
+}
 
 
 def has_branch_without_group(script: Script) -> bool:
@@ -183,3 +195,33 @@ def _asks_launcher(node: ast.AST) -> bool:
     else:
         return False
     return is_asked and isinstance(given, ast.Constant) and given.value in _VARIABLES
+
+
+def plan_mpi(plan: Plan) -> None:
+    """Plans the edits of what asks MPI for a process's number."""
+    script = plan.script
+    for frame in script.frames:
+        asked = list(_asked(script, frame))
+        if any(node.attr not in _TELLS for node in asked):
+            continue
+        for node in asked:
+            parent = script.parent(node)
+            whole = parent if isinstance(parent, ast.Call) and parent.func is node else node
+            if script.is_reached(node) and not any(plan.is_replaced(one) for one in script.around(whole)):
+                told = f"{plan.state(node)}.{_TELLS[node.attr]}"
+                plan.replace(whole, RULE, NO_MPI, told)
+
+
+def _asked(script: Script, frame: Frame) -> Iterator[ast.Attribute]:
+    """What a frame asks of MPI's world."""
+    for node in script.within(frame):
+        if isinstance(node, ast.Attribute) and _is_world(script, frame, node.value):
+            yield node
+
+
+def _is_world(script: Script, frame: Frame, node: ast.expr) -> bool:
+    if script.dotted(node) == "mpi4py.MPI.COMM_WORLD":
+        return True
+    places = (frame, script.module(frame))
+    values = [value for place in places for value in script.values(place, written(node))]
+    return any(script.dotted(n) == "mpi4py.MPI.COMM_WORLD" for n in walk_all(values))

@@ -29,7 +29,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .binding import is_bound_before
+from .changes import is_bound_before
 from .given import given_to, what_becomes
 
 # Calls that stand alone and keep nothing that is read behind the loop.

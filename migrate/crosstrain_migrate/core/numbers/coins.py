@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .binding import binding
+from .changes import binding
 
 RULE = "CT605"
 GROUP = "coins"

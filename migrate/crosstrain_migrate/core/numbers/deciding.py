@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .binding import binding
+from .changes import binding
 from .made_alike import RULE, MadeAlike, compares, may_be_missing
 
 _SAVES = words("save save_model save_pretrained save_checkpoint copyfile copy dump load_state_dict")

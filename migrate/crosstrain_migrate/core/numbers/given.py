@@ -34,7 +34,7 @@ def what_becomes(script: Script, function: Function, name: str, depth: int = 3) 
         elif isinstance(node, ast.Assign) and any(_is_part(target, name) for target in node.targets):
             found.add("changes")
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and _holder(node.func.value) == name:
+            if isinstance(node.func, ast.Attribute) and written(changed_by(node.func.value)) == name:
                 found |= _of_method(node.func)
             for text, called, parameter in given_to(script, node) if depth else ():
                 if text == name and called is not function:
@@ -52,13 +52,7 @@ def _of_method(func: ast.Attribute) -> set[str]:
 
 def _is_part(target: ast.expr, name: str) -> bool:
     """Whether a target is an entry of the variable `name`."""
-    return isinstance(target, ast.Subscript) and _holder(target) == name
-
-
-def _holder(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return isinstance(target, ast.Subscript) and written(changed_by(target)) == name
 
 
 def only_adds(script: Script, cls: ast.ClassDef, method: str) -> bool:

@@ -22,7 +22,6 @@ from .accumulators import Left, Pass
 from .changes import is_read
 from .dealing import Dealt, Evaluations
 from .training_numbers import divisor
-from .whole_counts import names_bound
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -209,7 +208,7 @@ class Merging:
         return True
 
     def _read_in_functions(self, module: ast.Module, name: str) -> bool:
-        others = [f for f in self.script.frames if f is not module and self.script.module(f) is module]
+        others = (one for one in self.script.frames_in(module) if one is not module)
         return any(self.script.reads(f, name) and not self.script.binds(f, name) for f in others)
 
     def _fresh_name(self, frame: Frame, text: str, base: str) -> str:
@@ -265,7 +264,7 @@ class Merging:
             k.value
             for bar in bars
             for k in (bar.keywords if self.script.statement(bar) in beside else ())
-            if k.arg == "total" and ast.unparse(k.value) == length and names_bound(self.script, bar) & moved
+            if k.arg == "total" and ast.unparse(k.value) == length and self.script.names_of(bar) & moved
         ]
 
     def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:

@@ -228,11 +228,7 @@ def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], dep
     """Whether a value is a trained loss, a sum of such, or the mean of something."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         return all(_is_mean(script, frame, side, losses, depth) for side in (node.left, node.right))
-    if (
-        is_method(node, "mean", "detach")
-        and isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-    ):
+    if is_method(node, "mean", "detach"):
         return node.func.attr == "mean" or _is_mean(script, frame, node.func.value, losses, depth)
     if not isinstance(node, ast.Name) or depth > 3:
         return False

@@ -231,7 +231,7 @@ def plan_bars(plan: Plan, data: Data) -> None:
     moves = [n for n in walk_all(loop.body) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
     for call in script.calls_in(data.frame):
-        bars = names_bound(script, call) & steps.keys() if BARS.search(last_name(call.func)) else set()
+        bars = script.names_of(call) & steps.keys() if BARS.search(last_name(call.func)) else set()
         for total in [k.value for k in call.keywords if k.arg == "total" and bars]:
             step = steps[min(bars)]
             batches = f"len({data.node.id})"
@@ -243,11 +243,3 @@ def plan_bars(plan: Plan, data: Data) -> None:
                 code = f"min({{total}}, {batches})" if is_whole else ""
             if code:
                 plan.replace(total, "CT201", "a pass has the batches of one process", code, total=total)
-
-
-def names_bound(script: Script, call: ast.Call) -> set[str]:
-    """The name of what a call makes: `with call as name:`, `name = call`."""
-    statement = script.statement(call)
-    if isinstance(statement, ast.With):
-        return {written(one.optional_vars or call) for one in statement.items if one.context_expr is call}
-    return {written(one) for one in statement.targets} if isinstance(statement, ast.Assign) else set()

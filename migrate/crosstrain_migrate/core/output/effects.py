@@ -158,10 +158,8 @@ class Effects:
 
     def _made_for(self, call: ast.Call, function: Function, own: set[str]) -> list[str]:
         """The parameters for which a call makes something new: `picture(255 * rows[0])`."""
-        given = [
-            (one, self.script.argument_for(call, function, one)) for one in self.script.parameters(function)
-        ]
-        return [one for one, value in given if value is not None and self.is_fresh(value, own)]
+        given = self.script.given_by(call, function).items()
+        return [one for one, value in given if self.is_fresh(value, own)]
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -378,7 +378,7 @@ class Files:
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
         statement, made = self.script.statement(call), ""
-        if path is None and writers.opens_itself(call) and isinstance(call.func, ast.Attribute):
+        if path is None and is_method(call, "open"):
             made = self.script.name_of("pathlib.Path", call)  # by which a file that makes paths knows them
             is_path = "." not in made and not self.script.is_imported(call.func)
             path = call.func.value if is_path else None

@@ -147,16 +147,14 @@ class Folders:
         """What around a call does something else where the folder is there already: it warns, stops, or takes another."""
         for one in self.script.around(call):
             if isinstance(one, ast.If) and writers.asks_for_files(one.test):
-                return one if one.orelse or (len(one.body) > 1 and self._empties(one)) else None
+                empties = any(isinstance(n, ast.Call) and last_name(n.func) == "rmtree" for n in walk(one))
+                return one if one.orelse or (len(one.body) > 1 and empties) else None
             if isinstance(one, ast.Try):
                 handled = [s for handler in one.handlers for s in handler.body]
                 return None if all(isinstance(s, ast.Pass) for s in handled) else one
             if not isinstance(one, ast.Expr):
                 return None
         return None
-
-    def _empties(self, node: ast.If) -> bool:
-        return any(isinstance(n, ast.Call) and last_name(n.func) == "rmtree" for n in walk(node))
 
     def _one_decides(self, call: ast.Call, deciding: ast.If | ast.Try) -> None:
         """One process makes the folder and warns or stops; where it decides on a name, all would have to know it."""

@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.output import commands, writers
-from crosstrain_migrate.core.placing.origins import origin
+from crosstrain_migrate.core.placing.options import origin
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all

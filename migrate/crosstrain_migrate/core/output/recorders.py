@@ -106,13 +106,7 @@ class Recorders:
 
     def _bar(self, call: ast.Call) -> None:
         """`tqdm(...)`: one process shows it, except where the script counts with the bar, which a silent one does not."""
-        statement = self.script.statement(call)
-        bound: list[ast.expr | None] = []
-        if isinstance(statement, ast.With):
-            bound = [one.optional_vars for one in statement.items if one.context_expr is call]
-        elif isinstance(statement, ast.Assign) and statement.value is call:
-            bound = [*statement.targets]
-        names = {written(target) for target in bound if target is not None}
+        names = self.script.names_of(call)
         reads = (n for n in walk(self.script.frame(call)) if isinstance(n, ast.Attribute))
         counted = next((n for n in reads if n.attr in _COUNTED and written(n.value) in names), None)
         given = next((k.value for k in call.keywords if k.arg == "disable"), None)

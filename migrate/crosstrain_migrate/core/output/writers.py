@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TypeGuard
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
@@ -96,14 +95,9 @@ def _is_never_read(script: Script, opened: ast.Call) -> bool:
 
 def _is_only_written(script: Script, frame: Frame, name: str, depth: int) -> bool:
     """Whether a variable's file is only written, also by the functions of the project that are given it."""
-    inside = [one for one in script.frames if one is frame or not script.binds(one, name)]
-    reads = [
-        read
-        for one in inside
-        if script.module(one) is script.module(frame)
-        for read in script.reads(one, name)
-    ]
-    return all(_writes(script, read, depth) for read in reads)
+    frames = script.frames_in(script.module(frame))
+    inside = [one for one in frames if one is frame or not script.binds(one, name)]
+    return all(_writes(script, read, depth) for one in inside for read in script.reads(one, name))
 
 
 def _writes(script: Script, read: ast.expr, depth: int) -> bool:
@@ -134,15 +128,8 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
         return {"map_size"} == {k.arg for k in node.keywords} & {"map_size", "readonly"}
     if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
-    is_path = (
-        isinstance(node.func, ast.Attribute) and node.func.attr == "open" and not name.startswith("PIL.")
-    )
+    is_path = is_method(node, "open") and not name.startswith("PIL.")
     return is_path and bool(set(_mode(script, node, 0)) & set("wax"))
-
-
-def opens_itself(node: ast.AST) -> TypeGuard[ast.Call]:
-    """`path.open("rb")`, which is asked of the path."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
 
 
 def _mode(script: Script, call: ast.Call, position: int) -> str:
@@ -287,10 +274,7 @@ def makes_folder(script: Script, call: ast.Call) -> bool:
     name = script.dotted(call.func)
     if name in ("os.mkdir", "os.makedirs"):
         return True
-    is_method = (
-        isinstance(call.func, ast.Attribute) and call.func.attr == "mkdir" and not name.startswith("os.")
-    )
-    return is_method and not _of_project(script, call)
+    return is_method(call, "mkdir") and not name.startswith("os.") and not _of_project(script, call)
 
 
 def path_of_folder(call: ast.Call) -> ast.expr | None:
@@ -324,7 +308,9 @@ def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
 
 def reads_file(script: Script, call: ast.Call) -> bool:
     name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | CONTAINERS | {"PIL.Image.open"} or (opens_itself(call) and _mode(script, call, 0)):
+    if name in _OPENS | CONTAINERS | {"PIL.Image.open"} or (
+        is_method(call, "open") and _mode(script, call, 0)
+    ):
         return not opens_to_write(script, call)
     if name in ("os.path.isfile", "os.path.exists"):  # `assert os.path.isfile(path)`
         return isinstance(script.statement(call), ast.Assert)
@@ -335,7 +321,7 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     """The argument that names the file which a call writes."""
     if (path := opened_path(script, call)) is not None:
         return path
-    if opens_itself(call) and isinstance(call.func, ast.Attribute) and opens_to_write(script, call):
+    if is_method(call, "open") and opens_to_write(script, call):
         return call.args[0] if script.dotted(call.func) in _OPENS | CONTAINERS else call.func.value
     if (path := written_elsewhere(script, call)) is not None:
         return path

@@ -15,7 +15,7 @@ from crosstrain_migrate.core.plan import CORE, Plan, told_by
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, calls_plain
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of
+from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -345,16 +345,13 @@ class Accelerators:
         loops += [n for one in self.roles.backwards for n in self.script.loops_around(one.call)[:1]]
         found = self._functions_called_in([statement for loop in loops for statement in loop.body])
         frames = (one.frame for one in self.roles.backwards if not self._loops_over_steps(one.call))
-        steps = {f for f in frames if is_function_frame(f) and self._is_called_in_loops(f)}
-        return found | steps
+        steps = {f for f in frames if is_function_frame(f)}
+        return found | {f for f in steps if any(map(self.script.loops_around, self.script.callers(f)))}
 
     def _loops_over_steps(self, backward: ast.Call) -> bool:
         """Whether a loop of its own function repeats a backward and the step behind it."""
         loops = self.script.loops_around(backward)
         return any(is_method(node, *STEPS) for node in walk_all(loops))
-
-    def _is_called_in_loops(self, function: Function) -> bool:
-        return any(self.script.loops_around(call) for call in self.script.callers(function))
 
     def _runs_before_choice(self) -> set[Frame]:
         """The functions that run before the script has chosen its device."""

@@ -21,8 +21,7 @@ from .elsewhere import behind
 from .first import chooses_visible
 from .known import Choice
 from .numbered import numbers_among
-from .options import Option, Options
-from .origins import of_class, origin
+from .options import Option, Options, of_class, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}

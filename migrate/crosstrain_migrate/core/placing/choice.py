@@ -144,11 +144,8 @@ def _none_of(script: Script, tests: list[ast.expr], flags: list[str]) -> str:
     """True where none of the tests that choose a GPU holds."""
     if len(tests) == 1:
         return negated(flags[0])
-    return f"not ({' or '.join(_in_brackets(script, test) for test in tests)})"
-
-
-def _in_brackets(script: Script, test: ast.expr) -> str:
-    return f"({script.source(test)})" if isinstance(test, ast.IfExp) else script.source(test)
+    sources = [(script.source(test), isinstance(test, ast.IfExp)) for test in tests]
+    return f"not ({' or '.join(f'({text})' if is_choice else text for text, is_choice in sources)})"
 
 
 def _is_decided_elsewhere(script: Script, frame: Frame, node: ast.AST) -> bool:

@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax.walks import names_stored_in, walk
 from .accelerator import Accelerators
 from .asked import is_the_machines
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
-from .device_edits import REASON, RULE, DeviceEdits
+from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .given_devices import is_given
 from .numbered import is_number, numbered_lists
@@ -92,6 +92,7 @@ class Devices:
                     self._remove(node, "the script runs on any device")
             elif isinstance(node, ast.If):
                 self._texts.arms(node)
+        plan_beside(self.plan)
 
     def _is_too_early(self, node: ast.AST) -> bool:
         """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,

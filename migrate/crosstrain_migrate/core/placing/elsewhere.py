@@ -16,8 +16,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .known import Choice, own_statement
-from .options import Options
-from .origins import of_class
+from .options import Options, of_class
 
 _HELD = re.compile(r"str\((?P<device>[\w.]+)\) == ['\"]cpu['\"]")
 Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]
@@ -243,11 +242,8 @@ def _is_of_class(script: Script, attribute: str) -> bool:
 
 def _calls_on(script: Script, home: Frame, name: str) -> list[ast.AST]:
     """The calls that change an object: `opt.parse(kwargs)`."""
-    return [c for c in script.calls_in(home) if is_statement_call(script, c) and _is_on(c, name)]
-
-
-def _is_on(call: ast.Call, name: str) -> bool:
-    return isinstance(call.func, ast.Attribute) and root_of(call.func) == name
+    calls = [c for c in script.calls_in(home) if is_statement_call(script, c)]
+    return [c for c in calls if isinstance(c.func, ast.Attribute) and root_of(c.func) == name]
 
 
 def behind(script: Script, home: Frame, node: ast.AST) -> ast.stmt | None:

@@ -2,6 +2,11 @@
 
 A prepared loader gives its batches on the device, also those that the author's script left on the CPU: labels that become an
 array at the end, lengths of packed sequences. `labels.numpy()` becomes `labels.cpu().numpy()`, which is right anywhere.
+
+What the author leaves on the CPU, labels of which the script moves only a copy, `loss_of(out, y.to(device))`, is brought back where
+it meets what comes from there: `(out.cpu() == y)` would mix devices, and so would a list of `y` beside one of `out.cpu()`. There it
+becomes `y.cpu()`.
+
 """
 
 from __future__ import annotations
@@ -9,13 +14,15 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method, pairs
 from crosstrain_migrate.core.reading.in_step import InStep
-from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import place_of, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 RULE = "CT105"
 REASON = "batches are on the device: what is read on the CPU is brought there"
@@ -25,6 +32,16 @@ _PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
 _KIND = re.compile(r"torch\.([A-Z][a-z]+Tensor)")
 _READ = ("item", "tolist", "numpy", "size", "numel")
 OF_TENSORS = words("to cuda size view float long detach unsqueeze squeeze argmax numel eq")
+# Calls behind which a tensor is on another device, or no tensor any more; and those that only look at what they are given.
+_MOVED = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
+# What numpy and sklearn cannot read of a device's tensor, in pieces.
+_PULLED_APART = frozenset({"list", "tuple", "set", "sorted"})
+_OF_TWO = words("eq ne lt le gt ge equal add sub mul div mm matmul dot gather")
+_VIEWS = frozenset({"data", "T", "mT"})
+_LOSS = re.compile("loss|crit|(^|_)(bce|mse|ce|nll)($|_)", re.I)
+_LOOKS = frozenset({"print", "len", "isinstance", "str", "type", "format"})
+# What only a tensor is asked for, among what stands in a batch: names, boxes, a dictionary of targets.
+_TENSORS_OWN = (*OF_TENSORS, "cpu", "numpy", "item", "tolist", "bool", "byte", "flatten", "reshape")
 
 
 def plan_host_reads(plan: Plan, code: InStep) -> None:
@@ -144,3 +161,174 @@ def _bound_later(script: Script, frame: Frame, node: ast.expr) -> tuple[float, i
         if place_of(one) > place_of(node) and not set(loops) & set(script.loops_around(one))
     ]
     return min((place_of(script.statement(one)) for one in stores), default=(math.inf, 0))
+
+
+def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
+    """Brings back what meets the CPU. loops: those over prepared loaders."""
+    for loop in loops:
+        if isinstance(loop, ast.For):
+            _Left(plan, loop).run()
+
+
+class _Left:
+    """One loop over batches."""
+
+    def __init__(self, plan: Plan, loop: ast.For) -> None:
+        self.plan, self.script, self.loop = plan, plan.script, loop
+        self.frame: Frame = self.script.frame(loop)
+        counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+        target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
+        self.whole = written(target) if isinstance(target, ast.Name) else ""
+        self.names = {node.id for node in walk(target) if isinstance(node, ast.Name)} - {self.whole}
+        self.here = walk_all(loop.body)
+        self.moves = any(is_method(node, "to", "cuda") for node in self.here)
+        self._unpack()
+
+    def run(self) -> None:
+        beside = [c.args[0] for c in self.here if is_method(c, "append", "extend") and c.args]
+        lists = any(_is_from_cpu(self.script, one) for one in beside)
+        for node in self.here:
+            if isinstance(node, ast.expr) and self._is_left(node) and self._meets_cpu(node, lists):
+                self.plan.replace(node, RULE, REASON, "{of}.cpu()", GROUP, of=node)
+
+    def _unpack(self) -> None:
+        """Adds what the body takes out of a whole batch: `x, y = batch`."""
+        if self._is_moved:
+            return
+        assigned = [s for s in self.loop.body if isinstance(s, ast.Assign)]
+        for target, value in (pair for s in assigned for t in s.targets for pair in pairs(t, s.value)):
+            if self._is_part(value):
+                self.names |= {n.id for n in walk(target) if isinstance(n, ast.Name)} - {self.whole}
+
+    @cached_property
+    def _is_moved(self) -> bool:
+        """Whether the body moves a whole batch: `batch = [t.to(device) for t in batch]`, `batch.to(device)`."""
+        if self._values(self.whole):
+            return True
+        stored = [n for n in self.here if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        calls = [n for n in self.here if is_method(n, "to", "cuda") and is_statement_call(self.script, n)]
+        return any(written(n.value) == self.whole for n in stored) or any(
+            written(call.func.value) == self.whole for call in calls
+        )
+
+    def _is_part(self, node: ast.AST) -> bool:
+        """Whether an expression is the whole batch, or an entry of it."""
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id == self.whole
+
+    def _is_left(self, node: ast.AST) -> bool:
+        """Whether this reads a tensor of the batch that no statement moves."""
+        if isinstance(node, ast.Subscript):
+            return self._is_part(node) and not self._is_moved
+        if not isinstance(node, ast.Name) or node.id not in self.names or not isinstance(node.ctx, ast.Load):
+            return False
+        return all(self._is_part(value) for value in self._values(node.id))
+
+    def _values(self, name: str) -> list[ast.expr]:
+        """What the loop binds a variable to, beside its target."""
+        values = self.script.values(self.frame, name)
+        return [one for one in values if self.script.table.is_inside(one, self.loop)]
+
+    def _meets_cpu(self, node: ast.AST, lists: bool) -> bool:
+        """Whether it stands beside what is on the CPU. lists: what comes from there is put into lists in this loop."""
+        whole = self._with_methods(node)
+        around = self.script.parent(whole) if whole is not None else None
+        if whole is None or around is None:
+            return False
+        if is_method(around, "append", "extend") and whole in around.args:
+            if not self._is_tensor(node, written(around.func.value)):
+                return False
+            is_kept = lists or (self.moves and around.func.attr == "extend")
+            return is_kept and not self._is_read_from_cpu(written(around.func.value))
+        if isinstance(around, ast.Call) and written(around.func) in _PULLED_APART:
+            return self.moves and self._is_tensor(node, "")
+        if not any(_is_from_cpu(self.script, other) for other in self._beside(whole, around)):
+            return False
+        return not isinstance(around, ast.Call) or self._takes_tensors(around) or self._is_tensor(node, "")
+
+    def _takes_tensors(self, call: ast.Call) -> bool:
+        """Whether all that a call is given are tensors: `pred.eq(y)`, a loss; `show(pred, name)` may be given a name."""
+        of = call.func.value if isinstance(call.func, ast.Attribute) else None
+        is_loss = _LOSS.search(last_name(call.func)) or self.script.dotted(call.func).startswith("torch.")
+        return bool(is_loss) or (of is not None and _is_from_cpu(self.script, of))
+
+    def _is_tensor(self, node: ast.AST, kept_in: str) -> bool:
+        """Whether what a batch has is a tensor for sure, and no name of a file: it is asked for what tensors have, here or in
+        another loop, or the list that it is put into is joined."""
+        text = written(node)
+        if any(
+            is_method(c, *_TENSORS_OWN) and written(_base(c.func.value)) == text for c in self.script.calls
+        ):
+            return True
+        joins = (c for c in self.script.calls if self.script.dotted(c.func) in ("torch.cat", "torch.stack"))
+        return bool(kept_in) and any(written(c.args[0]) == kept_in for c in joins if c.args)
+
+    def _is_read_from_cpu(self, name: str) -> bool:
+        """Whether a list's one reader brings it to the CPU already: `torch.cat(labels).cpu().numpy()`."""
+        reads = [call for call in self.script.calls_in(self.frame) if self.plan.is_replaced(call)]
+        return any(written(node) == name for node in walk_all(reads) if isinstance(node, ast.Name))
+
+    def _with_methods(self, node: ast.AST) -> ast.AST | None:
+        """The longest expression of methods and indices on it: `y.view(-1)[mask]`; None where one moves it."""
+        while True:
+            around = self.script.parent(node)
+            if isinstance(around, ast.Subscript) and around.value is node:
+                node = around
+            elif isinstance(around, ast.Attribute):
+                call = self.script.parent(around)
+                called = isinstance(call, ast.Call) and call.func is around
+                if around.attr in _MOVED or not (called or around.attr in _VIEWS):
+                    return None
+                node = call if called and call is not None else around
+            else:
+                return node
+
+    def _beside(self, node: ast.AST, around: ast.AST) -> Iterator[ast.AST]:
+        match around:
+            case ast.BinOp(left=left, right=right):
+                yield left if right is node else right
+            case ast.Compare(left=left, comparators=others):
+                yield from (one for one in (left, *others) if one is not node)
+            case ast.Call(func=func) if last_name(func) not in _LOOKS:
+                if isinstance(func, ast.Attribute) and func.attr in _OF_TWO:
+                    yield func.value
+                given = (*around.args, *(keyword.value for keyword in around.keywords))
+                yield from (one for one in given if one is not node)
+            case ast.Tuple(elts=others) | ast.List(elts=others):
+                call = self.script.parent(around)
+                if isinstance(call, ast.Call) and self.script.dotted(call.func) in (
+                    "torch.cat",
+                    "torch.stack",
+                ):
+                    yield from (one for one in others if one is not node)
+
+
+def _base(node: ast.AST) -> ast.AST:
+    """`y` of `y.data`"""
+    return node.value if isinstance(node, ast.Attribute) and node.attr in _VIEWS else node
+
+
+def _is_from_cpu(script: Script, node: ast.AST, depth: int = 0) -> bool:
+    """Whether an expression is a tensor on the CPU for sure: `out.cpu().argmax(1)`, or a variable bound to nothing else."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of, attr=name)):
+            if name == "cpu" or (name == "to" and [getattr(a, "value", None) for a in node.args] == ["cpu"]):
+                return True
+            if script.dotted(node.func).startswith("torch."):
+                return bool(node.args) and _is_from_cpu(script, node.args[0], depth)
+            if name in _MOVED or script.is_imported(node.func):
+                return False
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            computed = bool(given) and all(_is_from_cpu(script, one, depth) for one in given)
+            return computed or _is_from_cpu(script, of, depth)
+        case ast.Subscript(value=of) | ast.UnaryOp(operand=of):
+            return _is_from_cpu(script, of, depth)
+        case ast.BinOp(left=left, right=right):
+            return _is_from_cpu(script, left, depth) or _is_from_cpu(script, right, depth)
+        case ast.Name(id=name) if depth < 3:
+            frame = script.frame(node)
+            parts = [call for call, _ in script.unpacked(frame, name)]  # `_, best = out.cpu().max(1)`
+            values = [*script.values(frame, name), *parts]
+            return bool(values) and all(_is_from_cpu(script, one, depth + 1) for one in values)
+    return False

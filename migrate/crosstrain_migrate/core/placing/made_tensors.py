@@ -83,11 +83,7 @@ def plan_one_hot_rows(plan: Plan, code: InStep, training: set[Frame]) -> None:
         if not trains and not code.in_batch_loop(call):
             continue
         made, index = call.func.value, call.args[1]
-        while (
-            isinstance(index, ast.Call)
-            and is_method(index, *_SHAPES)
-            and isinstance(index.func, ast.Attribute)
-        ):
+        while is_method(index, *_SHAPES):
             index = index.func.value
         is_read = isinstance(index, ast.Name | ast.Subscript) and not plan.script.is_imported(index)
         if isinstance(made, ast.Call) and is_read:

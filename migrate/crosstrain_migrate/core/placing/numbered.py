@@ -9,8 +9,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
-from .options import Options
-from .origins import origin
+from .options import Options, origin
 from .sides import asks_place, side_of
 
 _GPU = ("cuda", "cuda:", "cuda:%d", "cuda:%s", "cuda:{}")

@@ -16,8 +16,7 @@ from .asked import holds_options
 from .first import chooses_visible, needs_accelerator
 from .known import Choice, frames_to_training
 from .numbered import gpu_number, numbers_among
-from .options import Options
-from .origins import root_of_text
+from .options import Options, root_of_text
 from .sides import is_about_gpu, side_of
 
 

@@ -139,6 +139,10 @@ class Code:
     def frames(self) -> list[Frame]:
         return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
 
+    def frames_in(self, module: ast.Module) -> list[Frame]:
+        """A file's top level and its functions."""
+        return [one for one in self.frames if self.module(one) is module]
+
     def homes(self, frame: Frame, text: str) -> list[Frame]:
         """Where a variable of a frame is bound: there, and an attribute of `self` in the methods of its class."""
         methods = self.methods(self.class_of(frame)) if text.startswith("self.") else []
@@ -153,6 +157,18 @@ class Code:
             if isinstance(made, ast.Call) and isinstance(target, ast.Tuple | ast.List):
                 found.append((made, target.elts.index(store)))
         return found
+
+    def names_of(self, call: ast.expr) -> set[str]:
+        """What holds the result of a call: `bar` of `bar = tqdm()` and of `with tqdm() as bar:`."""
+        statement, held = self.statement(call), list[ast.expr | None]()
+        if isinstance(statement, ast.With):
+            held = [one.optional_vars for one in statement.items if one.context_expr is call]
+        elif isinstance(statement, ast.Assign) and statement.value is call:
+            held = [*statement.targets]
+        return {written(one) for one in held if one is not None}
+
+    def is_generator(self, function: Frame) -> bool:
+        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.within(function))
 
     def returned(self, function: Frame) -> list[ast.expr]:
         """What a function returns, by each `return` that says something."""
@@ -249,7 +265,8 @@ class Code:
         if any(isinstance(argument, ast.Starred) for argument in call.args):
             return None
         positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        if self.class_of(function) is not None and not _is_static(function):
+        is_static = any(last_name(one) == "staticmethod" for one in function.decorator_list)
+        if self.class_of(function) is not None and not is_static:
             positional = positional[1:]
         index = positional.index(name) if name in positional else len(call.args)
         return call.args[index] if index < len(call.args) else None
@@ -299,7 +316,3 @@ class Code:
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
         return imports_of(self.modules, self.table.parents, self.module, self.links)
-
-
-def _is_static(function: Function) -> bool:
-    return any(last_name(one) == "staticmethod" for one in function.decorator_list)

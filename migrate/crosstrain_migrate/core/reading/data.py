@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .certain import Certain
+from .certain import Certain, Generators
 from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
-from .generators import Generators
 from .iterators import DEPTH, Iterators, is_fetched_apart
 from .modes import facts, is_left_out, opposed, told
 from .ranges import Ranges
@@ -55,7 +54,7 @@ class TrainingData:
         self._iterators = Iterators(script, self.sources)
         self._ranges = Ranges(script)
         self._certain = Certain(script)
-        self._generators = Generators(script, self._iterators, self._certain, self._sources_where_it_stands)
+        self._generators = Generators(script, self._iterators, self._certain, self.sources)
 
     def around(self, places: Iterable[tuple[ast.AST, Frame]]) -> list[Data]:
         """What the loops around the backward passes iterate, each place once, in the order of the text."""
@@ -228,9 +227,6 @@ class TrainingData:
         found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         return [source for one in found for source in self.sources(function, one)]
 
-    def _sources_where_it_stands(self, node: ast.expr) -> list[ast.expr]:
-        return self.sources(self.script.frame(node), node)
-
     def sources(self, frame: Frame, node: ast.expr, depth: int = 0) -> list[ast.expr]:
         """The iterables that a loop over `node` reads, as the code names them; empty where it goes over no data."""
         if isinstance(node, ast.Call):
@@ -263,7 +259,8 @@ class TrainingData:
         """What a variable that is bound to `value` stands for: the iterables behind a bar, an iterator or a choice."""
         if isinstance(value, ast.IfExp):
             found = self.sources(frame, value, depth + 1)
-            one_of_two = len({ast.unparse(one) for one in found}) > 1 and not _has_call(value)
+            is_called = any(isinstance(side, ast.Call) for side in (value.body, value.orelse))
+            one_of_two = len({ast.unparse(one) for one in found}) > 1 and not is_called
             return [name] if one_of_two else found  # `loader = a if training else b`
         if isinstance(value, ast.Call):
             called = self.script.last(value.func)
@@ -370,8 +367,3 @@ class TrainingData:
             if not any(re.search(r"loader|iter", ast.unparse(v), re.I) for v in calls):
                 return True
         return False
-
-
-def _has_call(choice: ast.IfExp) -> bool:
-    """Whether one side of a choice is a call."""
-    return isinstance(choice.body, ast.Call) or isinstance(choice.orelse, ast.Call)

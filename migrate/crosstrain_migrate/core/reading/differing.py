@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
 from crosstrain_migrate.core.numbers.repeated import Repeated
-from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
+from crosstrain_migrate.syntax.nodes import last_name, words, written
 from crosstrain_migrate.syntax.walks import children, walk
 
 from .alike import counters_of
@@ -194,7 +194,9 @@ class Differing:
             return OWN
         functions = self.script.functions_of(call)
         results = [max(self._results.get(one, [ALIKE])) for one in functions]
-        is_known = functions and self._is_function(call.func) and not any(map(self._yields, functions))
+        is_known = (
+            functions and self._is_function(call.func) and not any(map(self.script.is_generator, functions))
+        )
         if is_known and max(results) == ALIKE:
             return ALIKE  # whatever it is given
         inner: list[ast.expr] = [call.func] if isinstance(call.func, ast.Attribute) else []
@@ -206,9 +208,6 @@ class Differing:
         """Whether a call's function is named itself, in its module or of `self`: no object's method of the same name."""
         of = func.value if isinstance(func, ast.Attribute) else func
         return not self.variables.is_variable(of) and not isinstance(of, ast.Call | ast.Subscript)
-
-    def _yields(self, function: Function) -> bool:
-        return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.script.within(function))
 
     def _is_repeated(self, node: ast.AST) -> bool:
         """Whether a node stands in an evaluation that every process does alike."""

@@ -183,7 +183,7 @@ class Iterators:
         given = self._given(frame, text) if not self.script.stores(frame, text) else []
         found: list[Bound] = [
             (other, value)
-            for other in (self._same_file(frame) if not given else ())
+            for other in (self.script.frames_in(self.script.module(frame)) if not given else ())
             for value in self.script.values(other, text)
             if isinstance(value, ast.Call | ast.IfExp | ast.Name | ast.Attribute)
         ]
@@ -223,10 +223,6 @@ class Iterators:
             if place_of(last) <= place_of(one) < place_of(read) or any(inside(one, loop) for loop in loops)
         ]
 
-    def _same_file(self, frame: Frame) -> list[Frame]:
-        module = self.script.module(frame)
-        return [one for one in self.script.frames if self.script.module(one) is module]
-
     def _of_other_object(self, node: ast.Attribute) -> list[Bound]:
         """What the one class that has an attribute of this name binds it to: `self.batches` for `loop.batches`."""
         by_class: dict[ast.ClassDef, list[Bound]] = {}
@@ -259,7 +255,7 @@ class Iterators:
         text = written(container)
         found = [
             (other, element)
-            for other in self._same_file(frame)
+            for other in self.script.frames_in(self.script.module(frame))
             for element, name in self._put_in(other, text)
             if not isinstance(key, str) or name in (key, None)
         ]
@@ -306,7 +302,11 @@ class Iterators:
     def elements(self, frame: Frame, container: ast.expr) -> list[ast.expr]:
         """What a list or a dictionary of the file is filled with."""
         text = written(container)
-        return [one for other in self._same_file(frame) for one, _ in self._put_in(other, text)]
+        return [
+            one
+            for other in self.script.frames_in(self.script.module(frame))
+            for one, _ in self._put_in(other, text)
+        ]
 
     def _iterated_inside(self, value: ast.expr) -> list[ast.expr]:
         """What the class of an object goes over with `iter`, where the class is the project's own, or of objects of several

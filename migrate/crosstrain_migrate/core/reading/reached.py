@@ -73,7 +73,9 @@ class Reached:
             name = node if isinstance(node, str) else node.attr
             # What is asked of an object that no import names is a method, not another file's function. A class may be
             # that of a module: `models[name].Net()`.
-            is_member = isinstance(node, ast.Attribute) and not self._may_be_module(node)
+            is_member = isinstance(node, ast.Attribute) and not (
+                self.script.may_be_imported(node) or self._imports_by_name
+            )
             call = self.script.parent(node) if isinstance(node, ast.Attribute) else None
             # Of a class that nothing names, methods are known by their names alone.
             is_called = isinstance(call, ast.Call) and call.func is node
@@ -142,9 +144,6 @@ class Reached:
             if not files.isdisjoint(_folders(self.script.module(one)))
         }
         return files if further <= files else self._passed_on(files | further)
-
-    def _may_be_module(self, node: ast.Attribute) -> bool:
-        return self.script.may_be_imported(node) or self._imports_by_name
 
     @cached_property
     def _imports_by_name(self) -> bool:

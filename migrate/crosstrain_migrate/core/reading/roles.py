@@ -4,6 +4,10 @@
 - What is stepped there is an optimizer, unless it is a scheduler, a scaler or a bar.
 - What the loop around the backward iterates is the data (`data`).
 - What gives its parameters to an optimizer is a model.
+
+A backward pass that trains no weights, an attack on the inputs or a search for the latents of one batch, has gradients of one
+process's batch, as the batch itself is, which are averaged with nobody's.
+
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .attacks import is_of_inputs
 from .data import Data, TrainingData
 from .forms import Frame, is_function_frame, is_method
 from .frameworks import HIDDEN
@@ -159,7 +162,7 @@ class Roles:
         """Whether a frame, its class or a caller steps something."""
         cls = self.script.class_of(frame)
         frames: list[Frame] = [frame, *self.script.methods(cls)]
-        if any(self._steps_in(one) for one in frames):
+        if any(is_method(call, *STEPS) for one in frames for call in self.script.calls_in(one)):
             return True
         if isinstance(frame, ast.Module):
             return False
@@ -193,9 +196,6 @@ class Roles:
         )
         return any(all(loop in loops for loop in self.script.loops_around(step)) for step in steps)
 
-    def _steps_in(self, frame: Frame) -> bool:
-        return any(is_method(call, *STEPS) for call in self.script.calls_in(frame))
-
     def _optimizers_near(self, frame: Frame) -> list[Stepped]:
         """The optimizers that are stepped in a frame, else in its class, its callers, its file."""
         script = self.script
@@ -204,9 +204,7 @@ class Roles:
         rings += self.levels_above(frame)
         module = script.module(frame)
         rings.append([module])
-        rings.append(
-            [one for one in script.frames if script.module(one) is module and script.is_reached(one)]
-        )
+        rings.append(list(filter(script.is_reached, script.frames_in(module))))
         for ring in rings:
             found: dict[object, Stepped] = {}  # each by its first step, above which it is prepared
             for one in (Stepped(text, call, of) for of in ring for text, call in self._stepped_in(of)):
@@ -331,3 +329,68 @@ def _whole(node: ast.expr) -> str:
     if not parts or not all(part.isidentifier() for part in parts):
         return ""
     return ".".join(parts[:2] if parts[0] == "self" else parts[:1])
+
+
+def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
+    """Whether a function goes backward for the gradients of tensors that it makes itself; in_step: a training step calls it.
+
+    It reads them and steps nothing, or steps nothing but what it makes of these tensors alone.
+    """
+    if not is_function_frame(frame):
+        return False
+    own = own_leaves(script, frame)
+    steps = [c for c in script.calls_in(frame) if is_method(c, "step") and len(c.args) < 2]
+    if steps:
+        return in_step and all(_is_made_of_leaves(script, frame, one.func.value, own) for one in steps)
+    return reads_own_gradients(script, frame)
+
+
+def reads_own_gradients(script: Script, frame: Frame) -> bool:
+    """Whether a function reads the gradients of tensors that it makes itself."""
+    own = own_leaves(script, frame)
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "grad" and written(node.value) in own
+        for node in script.within(frame)
+    )
+
+
+def own_leaves(script: Script, frame: Frame) -> set[str]:
+    """The variables of a function that it makes, and makes require gradients."""
+    found: set[str] = set()
+    for node in script.within(frame):
+        is_set = isinstance(node, ast.Attribute) and node.attr in ("requires_grad", "requires_grad_")
+        if isinstance(node, ast.Attribute) and is_set and isinstance(node.value, ast.Name):
+            found.add(node.value.id)
+        if isinstance(node, ast.Assign) and any(map(_requires_grad, walk(node.value))):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {name for name in found if script.values(frame, name)}
+
+
+def _requires_grad(node: ast.AST) -> bool:
+    """`x.requires_grad_()`, `Variable(x.data, requires_grad=True)`"""
+    if is_method(node, "requires_grad_"):
+        return True
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    return any(
+        k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value for k in keywords
+    )
+
+
+def _is_made_of_leaves(
+    script: Script, frame: Frame, stepped: ast.expr, own: set[str], depth: int = 2
+) -> bool:
+    """Whether what is stepped was made here of a list of these variables, or, as a scheduler, of what was."""
+    made = script.values(frame, written(stepped))
+    given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
+    return (
+        bool(made)
+        and len(given) == len(made)
+        and all(
+            {written(part) for part in one.elts} <= own and bool(one.elts)
+            if isinstance(one, ast.List)
+            else depth > 0
+            and isinstance(one, ast.Name)
+            and _is_made_of_leaves(script, frame, one, own, depth - 1)
+            for one in given
+        )
+    )

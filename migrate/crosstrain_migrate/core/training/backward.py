@@ -173,11 +173,7 @@ def _makes_mean(script: Script, value: ast.expr) -> bool:
 
 def _unmoved(value: ast.expr) -> ast.expr:
     """What is made, without the calls that put it on a device."""
-    while (
-        is_method(value, "to", "cuda", "cpu")
-        and isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-    ):
+    while is_method(value, "to", "cuda", "cpu"):
         value = value.func.value
     return value
 

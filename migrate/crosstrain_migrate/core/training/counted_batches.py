@@ -225,12 +225,9 @@ def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
 def _takes_mean(script: Script, frame: Frame, text: str) -> bool:
     parents = map(script.parent, reads := script.reads(frame, text))
     return any(
-        isinstance(one, ast.BinOp) and _divides(one, of) for one, of in zip(parents, reads, strict=True)
+        isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div | ast.FloorDiv) and one.right is of
+        for one, of in zip(parents, reads, strict=True)
     )
-
-
-def _divides(node: ast.BinOp, by: ast.AST) -> bool:
-    return isinstance(node.op, ast.Div | ast.FloorDiv) and node.right is by
 
 
 def is_length(script: Script, frame: Frame, node: ast.AST) -> bool:

@@ -82,7 +82,9 @@ def _kept(script: Script, backward: Backward) -> list[tuple[str, ast.stmt]]:
     ways = _on_the_way(assigned, backward.call)
     found: list[tuple[str, ast.stmt]] = []
     for one in assigned:
-        for text in _bound(one) if _has_no_gradient(one) and texts_in(one.value) & made - _bound(one) else ():
+        attributes = {n.attr for n in walk(one) if isinstance(n, ast.Attribute)}
+        is_number = attributes & _WITHOUT_GRADIENT and texts_in(one.value) & made - _bound(one)
+        for text in _bound(one) if is_number else ():
             named = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and written(n) == text]
             first = min([place_of(one), *(place_of(n) for n in named if isinstance(n.ctx, ast.Store))])
             reads = [n for n in named if place_of(n) < first and not ways.isdisjoint(script.around(n))]
@@ -102,10 +104,6 @@ def _bound(statement: ast.Assign | ast.AugAssign) -> set[str]:
             target = target.value
         found.add(written(target))
     return found
-
-
-def _has_no_gradient(statement: ast.Assign | ast.AugAssign) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr in _WITHOUT_GRADIENT for n in walk(statement))
 
 
 def _on_the_way(assigned: list[ast.Assign | ast.AugAssign], backward: ast.Call) -> set[ast.AST]:

@@ -131,7 +131,7 @@ def _is_shown(script: Script, length: ast.Call) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return all(isinstance(one, _TEXTS) or _writes_text(one) for one in around)
     bar = next((one for one in around if isinstance(one, ast.Call) and last_name(one.func) in _BARS), None)
-    if bar is None or not (names := _bound_to(statement, bar)):
+    if bar is None or not (names := script.names_of(bar)):
         return False
     argument, step = _BARS[last_name(bar.func)]
     end = next((k for k in bar.keywords if k.arg == argument), None)
@@ -143,15 +143,6 @@ def _is_shown(script: Script, length: ast.Call) -> bool:
             script.loops_around(n) for n in script.calls_in(script.frame(bar)) if written(n.func) in moves
         )
     )
-
-
-def _bound_to(statement: ast.stmt, made: ast.Call) -> list[str]:
-    """`bar` of `bar = tqdm()` and of `with tqdm() as bar:`"""
-    if isinstance(statement, ast.With):
-        held = [one.optional_vars for one in statement.items if one.context_expr is made]
-        return [written(one) for one in held if one is not None]
-    is_value = isinstance(statement, ast.Assign) and statement.value is made
-    return [written(statement.targets[0])] if isinstance(statement, ast.Assign) and is_value else []
 
 
 _BARS = {"tqdm": ("total", "update"), "Bar": ("max", "next")}  # what says where it ends, and what moves it

@@ -24,12 +24,11 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk_all
 
-from .anchors import Anchors
+from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
 from .holders import Held, Holders
 from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
-from .loaders import LoaderPlaces
 from .numbered import (
     Numbered,
     count_turns,

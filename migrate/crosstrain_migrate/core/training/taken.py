@@ -71,7 +71,7 @@ def frames_of_names(script: Script, frame: Frame, names: set[str]) -> list[Frame
     """A frame, and the functions of a file that read its variables of these names."""
     if not isinstance(frame, ast.Module):
         return [frame]
-    inner = (one for one in script.frames if script.module(one) is frame and is_function_frame(one))
+    inner = filter(is_function_frame, script.frames_in(frame))
     return [frame, *(one for one in inner if not any(script.binds(one, name) for name in names))]
 
 

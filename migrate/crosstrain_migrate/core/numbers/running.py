@@ -61,7 +61,8 @@ class Leaving:
         work = [_Region(d.frame, loop, frozenset(), frozenset()) for loop, d in self._loops.items()]
         losses = [(b.call, _variable(_loss_of(self.script, b))) for b in self.roles.backwards]
         work += [self._region(call, frozenset({loss} - {""})) for call, loss in losses]
-        work += [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
+        makers = [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
+        work += makers
         for _ in range(_DEPTH):
             regions, work = [one for one in dict.fromkeys(work) if one not in seen], []
             seen.update(regions)
@@ -71,7 +72,7 @@ class Leaving:
                     is_loop = isinstance(one.around, ast.For | ast.While)
                     calls = [b.call for b in self.roles.backwards if b.frame is one.frame]
                     yield one.around if is_loop else next(iter([*calls, *one.calls]), one.around)
-                work += self._callers(one, own)
+                work += self._callers(one, own) if one not in makers else []
 
     # -- where -------------------------------------------------------------------------------------------------
 
@@ -93,6 +94,8 @@ class Leaving:
         if not is_function_frame(one.frame):
             return []
         calls = self.script.callers(one.frame)
+        if one.frame.name == "forward":  # which is no other network's that is called within one
+            calls = [c for c in calls if getattr(self.script.frame(c), "name", "") != "forward"]
         given = ((c, self.script.argument_for(c, one.frame, name)) for c in calls for name in one.names)
         is_step = one.around is one.frame  # and its caller may add rewards up around it
         found = [self._region(c) for c in calls if is_step and self.script.loops_around(c)]

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
@@ -32,9 +31,6 @@ def note_running_numbers(plan: Plan, roles: Roles) -> None:
     """Says, once for a script, that numbers which leave the steps of its training are the main process's own."""
     for place in Leaving(plan, roles).places():
         plan.note(RULE, place, LOCAL, REDUCE)
-    for data in roles.data:
-        if not isinstance(data.loop, ast.For) and _comes_from_steps(plan.script, data):
-            plan.note(RULE, data.node, LOCAL, REDUCE)
 
 
 class _Region(NamedTuple):
@@ -217,16 +213,6 @@ class Leaving:
                 ):
                     return True
         return False
-
-
-def _comes_from_steps(script: Script, data: Data) -> bool:
-    """Whether a number is made of what the steps of a training return: `loss = over(loader, step)`."""
-    call = script.parent(data.node)
-    return (
-        isinstance(call, ast.Call)
-        and not is_statement_call(script, call)
-        and any(isinstance(one, ast.Name) and script.functions(one.id) for one in call.args)
-    )
 
 
 def _loss_of(script: Script, one: Backward) -> ast.expr:

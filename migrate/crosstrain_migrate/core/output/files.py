@@ -353,11 +353,8 @@ class Files:
     def _block(self, node: ast.With) -> None:
         """`with open(path, "w") as file:` whose body only writes."""
         opener = node.items[0].context_expr
-        if (
-            len(node.items) != 1
-            or not writers.opens_to_write(self.script, opener)
-            or not self.meetings.only_writes(node)
-        ):
+        opens = len(node.items) == 1 and writers.opens_to_write(self.script, opener)
+        if not opens or not self.meetings.only_writes(node):
             return
         assert isinstance(opener, ast.Call)
         if self._is_temporary(opener):

@@ -73,10 +73,11 @@ from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes
 from .training.observed import Seen
 from .training.prepare import Preparing
-from .training.queued import drawn_seeds, plan_queued, plan_worker_seeds, queued
+from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_dataset_length, plan_taken_batches
 from .training.told import plan_counted_epochs, plan_told_steps
+from .training.worker_seeds import drawn_seeds, plan_worker_seeds
 from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"

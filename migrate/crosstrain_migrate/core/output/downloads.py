@@ -19,7 +19,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
-from . import commands, writers
+from . import commands, fetching, writers
 from .audience import Audience
 from .files import Files
 
@@ -45,11 +45,11 @@ class Downloads:
         for call in [*chosen, *self.script.calls]:  # before what these run is looked at alone
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
-            if commands.fetches_itself(self.script, call):
+            if fetching.fetches_itself(self.script, call):
                 self._first(call, self.script.statement(call))
                 if call in chosen and self._comes_first(call):
                     self.audience.guard(*self._constructors)
-            elif commands.fetches(self.script, call) or self._answers(call):
+            elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
                 self._first(call, asking)  # nobody knows what files it makes
@@ -74,7 +74,7 @@ class Downloads:
         """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""
         if not any(k.arg == "download" for k in call.keywords) or self.script.run_by(call):
             return False
-        return bool(self._constructors) and commands.fetches_itself(self.script, call)
+        return bool(self._constructors) and fetching.fetches_itself(self.script, call)
 
     @cached_property
     def _constructors(self) -> list[Function]:
@@ -165,7 +165,7 @@ class Downloads:
         if isinstance(test, ast.BoolOp):
             others = [one for one in test.values if not self._says_whether_there(one)]
             return len(others) < len(test.values) and all(
-                commands.is_off(self.script, test, one) for one in others
+                fetching.is_off(self.script, test, one) for one in others
             )
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self._says_whether_there(test.operand)
@@ -257,7 +257,7 @@ class Downloads:
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
         states = [self.files.state(one) for one in statements]
         if not statements or not all(map(self._may_wait, statements)):
-            if isinstance(call, ast.Call) and (commands.fetches(self.script, call) or not self._makes(call)):
+            if isinstance(call, ast.Call) and (fetching.fetches(self.script, call) or not self._makes(call)):
                 self._leave(call)  # what is made here is guarded as any file is
             return
         self._first_there.update(zip(statements, states, strict=True))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .certain import Certain, Generators
+from .certain import Certain
 from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
+from .generators import Generators
 from .iterators import DEPTH, Iterators, is_fetched_apart
 from .modes import facts, is_left_out, opposed, told
 from .ranges import Ranges

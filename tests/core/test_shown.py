@@ -120,6 +120,7 @@ def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, 
         ("average = 0.9 * average + 0.1 * i", "    state['i'] = average", False),
         ("value = float(loss)", "    print(value)", True),
         ("print(loss.item())", "    print(loss.item())", False),  # reduced
+        ("print(loss.data.item())", "", False),
         ("bar.set_postfix(loss=loss.item())", "", False),
         ("print(i, epoch)", "    print(epoch)", False),
         ("pass", "    loss = criterion(model(test), wanted)\n    print(loss.item())", False),

@@ -230,6 +230,8 @@ def _is_mean(script: Script, frame: Frame, node: ast.expr, losses: set[str], dep
         return all(_is_mean(script, frame, side, losses, depth) for side in (node.left, node.right))
     if is_method(node, "mean", "detach"):
         return node.func.attr == "mean" or _is_mean(script, frame, node.func.value, losses, depth)
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return _is_mean(script, frame, node.value, losses, depth)
     if not isinstance(node, ast.Name) or depth > 3:
         return False
     values = script.values(frame, node.id)

@@ -55,7 +55,9 @@ class Downloads:
                 self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
-            elif (helper := self.files.helpers.called(call)) is not None and self.files.helpers.writes(helper):
+            elif (helper := self.files.helpers.called(call)) is not None and self.files.helpers.writes(
+                helper
+            ):
                 self._kept(
                     call, {text for one in call.args for text in self.files.paths.spelled(one)}, helper
                 )

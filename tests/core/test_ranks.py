@@ -308,3 +308,13 @@ def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
     after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_under_plain_python_a_kept_dataparallel_has_all_gpus(keeps: bool) -> None:
+    counts, of = "    args.rows *= torch.cuda.device_count()\n", "    optimizer = torch.optim"
+    saves = "    torch.save(torch.nn.DataParallel(model), 'a')\n" if keeps else ""
+    after = converted(ASKED_FIRST.replace(of, saves + counts + of))
+    count = "torch.cuda.device_count() or 1" if keeps else "1"
+    assert f'args.rows *= int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
+    assert converted(after).count("LOCAL_WORLD_SIZE") == 1

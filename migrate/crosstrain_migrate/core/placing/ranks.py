@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper
+from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
@@ -59,7 +59,8 @@ class Ranks:
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
+                has_all = not self._spawns and keeps_parallel(self.script)  # its GPUs under plain python
+                code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
 
@@ -95,9 +96,12 @@ class Ranks:
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables."""
+        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables. So does the
+        default of such a variable."""
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):
+                return True
+            if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True
             if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
                 return any(self.script.table.is_inside(call, statement) for statement in one.body)

@@ -59,10 +59,19 @@ class Ranks:
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                has_all = not self._spawns and keeps_parallel(self.script)  # its GPUs under plain python
+                has_all = not self._spawns and self._multiplies(call) and keeps_parallel(self.script)
                 code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
+
+    def _multiplies(self, count: ast.Call) -> bool:
+        """Whether the number only multiplies, `rows * args.gpus`: a batch for a DataParallel, which has them under plain python."""
+        statement = self.script.statement(count)
+        is_kept = isinstance(statement, ast.Assign) and statement.value is count
+        text = written(statement.targets[0]) if is_kept else ""
+        reads = [one for frame in self.script.frames for one in self.script.reads(frame, text)]
+        of = map(self.script.parent, reads if is_kept else [count])
+        return all(isinstance(getattr(one, "op", None), ast.Mult) for one in of)
 
     def _count_without_gpus(self, count: ast.Call) -> None:
         """`gpus = 0` beside `if torch.cuda.is_available(): gpus = torch.cuda.device_count()`: launched processes are as many

@@ -24,7 +24,7 @@ from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .given_devices import is_given
-from .numbered import is_number, numbered_lists
+from .numbered import is_number, numbered_lists, numbers_given
 from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
 
@@ -184,8 +184,9 @@ class Devices:
             self._types.made(call, name)
         elif last_name(call.func) == "to":
             for to in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")):
-                if self._is_ordinal(to) or is_number(self.script, to, self._numbered):
-                    self.edits.place(to)
+                is_own = self._is_ordinal(to) or is_number(self.script, to, self._numbered)
+                for number in [to] if is_own else numbers_given(self.script, to, self._numbered):
+                    self.edits.place(number)
         elif self._is_cell_choice(call):
             self.edits.place(call)
         for keyword in call.keywords if self.ordinals else ():
@@ -320,7 +321,9 @@ class Devices:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
-            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
+            values = [number, *self.script.values(self.script.frame(call), written(number))]
+            is_text = any(side_of(self.script, one) for one in values)  # `device = "cuda:0"`
+            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant) or is_text:
                 self.edits.place(number)
                 if isinstance(number, ast.Subscript):  # of settings, which no option is read from
                     self.edits.lost.number(call)

@@ -23,7 +23,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .asked import asked_device, device_among_settings, is_always_cpu, unknown_choice
+from .asked import asked_device, device_among_settings, unknown_choice
 from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .known import (
@@ -79,7 +79,7 @@ def device_choice(
     )
     if choice is not None or mapped:
         return choice
-    if is_given_cpu(script, frames, finders) or is_always_cpu(script, frames):
+    if is_given_cpu(script, frames, finders):
         return Choice("True", home, first)
     return device_among_settings(script, frames) or unknown_choice(script, frames)
 

@@ -339,10 +339,14 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is (cpu is None)
 
 
+PARSED_HERE = "options = argparse.ArgumentParser().parse_args()"
 SET_IN_MAIN = """import argparse
 <torch>
 from torch.utils.tensorboard import SummaryWriter
 {top}
+def read():
+    global options
+    options = argparse.ArgumentParser(__doc__).parse_args()
 class Log:
     def __init__(self):
         self.writer = SummaryWriter("runs")
@@ -360,12 +364,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-def test_an_option_that_the_function_itself_makes_a_global_is_asked_behind_it(is_own: bool) -> None:
-    parsed = "options = argparse.ArgumentParser().parse_args()"
-    text = SET_IN_MAIN.format(top="" if is_own else parsed, own=parsed if is_own else "pass")
-    after = converted(text)
-    assert after.index(parsed) < after.index("Accelerator(cpu=not options.cuda)")
+@pytest.mark.parametrize(
+    ("top", "own", "known"),
+    [("", PARSED_HERE, PARSED_HERE), (PARSED_HERE, "pass", PARSED_HERE), ("", "read()", "    read()")],
+)
+def test_an_option_that_functions_make_a_global_is_asked_behind_them(top: str, own: str, known: str) -> None:
+    after = converted(SET_IN_MAIN.format(top=top, own=own))
+    assert after.rindex(known) < after.index("Accelerator(cpu=not options.cuda)")
     assert after.count("Accelerator(") == 1
 
 

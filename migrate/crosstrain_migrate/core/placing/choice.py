@@ -104,16 +104,10 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
             if not isinstance(given, ast.Name | ast.Attribute):
                 return None
             asked = Replaced({name: given}).visit(asked)
-        elif script.binds(function, name) or _is_set_by_functions(script, name):
-            return None
+        elif script.binds(function, name) or _set_at(script, function, ast.Name(name)):
+            return None  # `global args`, too
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
     return earliest(script, choice) if choice.code else None
-
-
-def _is_set_by_functions(script: Script, name: str) -> bool:
-    """`global args`, `args = parser.parse_args()`: a call's caller does not know it yet."""
-    said = (one for one in script.table.each(ast.Global) if name in one.names)
-    return any(script.stores(script.frame(one), name) for one in said)
 
 
 def earliest(script: Script, choice: Choice) -> Choice:

@@ -61,12 +61,16 @@ def _holds(script: Script, frame: Frame, block: ast.stmt, stores: Sequence[ast.A
 
 
 def set_by_calls(script: Script, frame: Frame, text: str) -> list[ast.Call]:
-    """The calls of functions of the project that set an attribute of what they are given: `setup(args)`, for `args.cuda`."""
+    """The calls of functions of the project that set a global, or an attribute of what they are given: `setup(args)`, for
+    `args.cuda`."""
     holder, _, attribute = text.rpartition(".")
-    calls = script.calls_in(frame) if holder.isidentifier() else []
+    calls = script.calls_in(frame)
+    if text.isidentifier():
+        shared = {f for f in script.frames if script.stores(f, text) and not script.binds(f, text)}
+        return [call for call in calls if shared and not shared.isdisjoint(script.functions_of(call))]
     return [
         call
-        for call in calls
+        for call in (calls if holder.isidentifier() else ())
         if any(script.stores(f, f"{name}.{attribute}") for f, name in _given(script, call, holder))
     ]
 

@@ -142,6 +142,10 @@ def kept(path):
     return [2]
 --
 ~ print(rows("rows.pt"), kept("other.pt"))
+== a checkpoint that may be written again
+if not os.path.exists("best.pt") or len(sys.argv) > 1:
+~     torch.save(model.state_dict(), "best.pt")
+model.load_state_dict(torch.load("best.pt"))
 == a fetch that does not ask
 * urlretrieve("http://host/rows.zip", "rows.zip")
 + accelerator.wait_for_everyone()

@@ -120,12 +120,25 @@ class Downloads:
         asking = self._asking(call)
         if asking is None or self._trains(asking) or (helper and self._trains(helper)):
             return
+        made = [*walk(helper)] if helper else [call]
+        saves = any(isinstance(n, ast.Call) and writers.saves_weights(self.script, n) for n in made)
+        if saves and self._makes_again(asking, call):
+            return  # `accelerator.save` is whole for all
         returned = (n.value for n in walk(self.script.frame(call)) if isinstance(n, ast.Return) and n.value)
         is_asked = bool(paths & self.files.paths.spelled_in(asking.test))
         if is_asked and any(self.files.read.behind(one, asking, paths) for one in self.script.calls):
             self._first(call, asking)
         elif is_asked and any(paths & self.files.paths.spelled(one) for one in returned):
             self._plan(call, [asking])
+
+    def _makes_again(self, asking: ast.If, call: ast.Call) -> bool:
+        """Whether a file may be written that is there: `if not exists(path) or loss < best:`, `if exists(path):`"""
+        ops = [getattr(n, "op", None) for n in walk(asking.test)]
+        is_missing = any(isinstance(op, ast.Not) for op in ops) and not any(
+            isinstance(op, ast.Or) for op in ops
+        )
+        arm = asking.body if is_missing else asking.orelse
+        return not any(self.script.table.is_inside(call, one) for one in arm)
 
     def _commands(self, call: ast.Call) -> bool:
         """Whether a call runs a command, itself or in the function of the project that it calls."""

@@ -47,6 +47,20 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
+== nobody waits in a function that one process alone comes to, as often as it does
+def old(path):
+    return open(path).read()
+def stamp(names):
+    for name in names:
+        path = "%s/%s" % (out, name)
+        with open("new", "w") as file:
+            file.write(old(path))
+        shutil.move("new", path)
+--
+for turn in range(2):
+-     stamp(["a"])
++     if accelerator.is_main_process:
++         stamp(["a"])
 == also in a function that is called in a try, whose failure is raised again
 def table_of(rows):
 -     np.save("table.npy", rows)

@@ -334,7 +334,7 @@ class Files:
         reads = [
             c
             for c in self.script.calls
-            if (c is not call and self.read.behind(c, statement, paths))
+            if (not self.audience.is_part(c, function) and self.read.behind(c, statement, paths))
             or (
                 weights
                 and self.script.dotted(c.func) == "torch.load"

@@ -54,10 +54,7 @@ SHOWS = words(
     " cv2.imshow cv2.namedWindow cv2.waitKey cv2.destroyAllWindows"
 )
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
-ECHOES = words(
-    "tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write click.echo click.secho typer.echo pprint.pprint"
-    " pprint.pp rich.print termcolor.cprint"
-)
+ECHOES = words("click.echo click.secho typer.echo pprint.pprint pprint.pp rich.print termcolor.cprint")
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
 _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
@@ -260,9 +257,12 @@ def shows(script: Script, call: ast.Call) -> bool:
 
 
 def speaks(script: Script, call: ast.Call) -> bool:
-    """Whether a call prints otherwise than by `print`."""
+    """Whether a call prints otherwise than by `print`, or has a bar print above itself."""
     name = script.dotted(call.func)
-    return name in STREAMS or name in ECHOES
+    of_bar = is_method(call, "write") and (
+        name.startswith("tqdm.") or written(call.func.value) in script.bars
+    )
+    return name in STREAMS or name in ECHOES or of_bar
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:

@@ -36,6 +36,13 @@ text = Path("ref").read_text()
 * np.save("ref.npy", text)
 + accelerator.wait_for_everyone()
 count = os.popen("wc -l ./ref.npy").read()
+== an object of a library that is made of a file reads it, and has done so where it is removed
+* rows.to_csv("rows.csv")
+other = TabularDataset("more.csv"), Rows("rows.csv")
++ accelerator.wait_for_everyone()
+table = data.TabularDataset("./rows.csv", format="csv")
++ accelerator.wait_for_everyone()
+* os.remove("rows.csv")
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():

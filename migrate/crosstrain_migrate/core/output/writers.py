@@ -64,6 +64,9 @@ _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open"})
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
+_OBJECT_OF_FILE = re.compile(
+    r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$"
+)  # `TabularDataset(path, format="csv")`
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 # Libraries whose functions save together, or have been seen to by other rules.
@@ -314,6 +317,8 @@ def reads_file(script: Script, call: ast.Call) -> bool:
         return not opens_to_write(script, call)
     if name in ("os.path.isfile", "os.path.exists"):  # `assert os.path.isfile(path)`
         return isinstance(script.statement(call), ast.Assert)
+    if _OBJECT_OF_FILE.search(last):
+        return script.class_made(call) is None  # what one of the project reads stands there
     return last != "load_state_dict" and _READS.match(last) is not None
 
 

@@ -303,9 +303,8 @@ class Recorders:
         while True:
             reads = [
                 n
-                for n in self.script.table.parents
-                if isinstance(n, ast.Name | ast.Attribute)
-                and last_name(n) in names
+                for n in self.script.table.each(ast.Name, ast.Attribute)
+                if last_name(n) in names
                 and isinstance(n.ctx, ast.Load)
                 and self.script.is_reached(n)
                 and not self._is_other_part(n)

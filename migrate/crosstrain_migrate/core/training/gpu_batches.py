@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import PARALLEL, NamesUsed, is_parallel
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.placing.first import chooses_visible
+from crosstrain_migrate.core.placing.first import choose_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_method
@@ -80,7 +80,8 @@ class _Gpus:
         given = [k.value for call in wrappers for k in call.keywords if k.arg == "device_ids"]
         given += [one for call in wrappers for one in call.args[1:2]]
         # `os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config["gpus"]))`
-        joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
+        chosen = choose_visible(script, script.table.each(ast.Assign))
+        joined = (n for s in chosen if isinstance(s, ast.Assign) for n in walk(s.value))
         given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
         self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
         ranges = (n for n in walk_all(given) if isinstance(n, ast.Call) and len(n.args) == 1)

@@ -365,6 +365,7 @@ Trainer(options).fit(DataLoader([], 8))
         ("", "", "self.on_gpu", True),
         ("", "", "len(x) > 2", False),
         ("", ".cuda()", "self.on_gpu", False),  # the model is there in any case
+        ("", "; device = 'cuda' if torch.cuda.is_available() else 'cpu'", "self.on_gpu", False),
     ],
 )
 def test_a_helper_that_moves_by_what_all_give_it(more: str, after: str, given: str, is_asked: bool) -> None:

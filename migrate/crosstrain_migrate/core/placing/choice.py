@@ -261,8 +261,12 @@ def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST
     """`if args.cuda: model.cuda()`, `if args.cpu: ... else: model.cuda()`, `x.cuda() if cuda else x`"""
     if not isinstance(node, ast.If | ast.IfExp) or not is_about_gpu(script, frame, node.test):
         return None
-    moves = [one for one in script.calls if is_method(one, "cuda")] if isinstance(node, ast.IfExp) else []
-    if not all(has_condition(script, one) for one in moves):
+    frames = script.reached_frames if isinstance(node, ast.IfExp) else ()
+    if any(
+        _takes_gpu(script, one, n, set()) and not has_condition(script, n)
+        for one in frames
+        for n in script.within(one)
+    ):
         return None  # it is the model's place that counts, not that of one batch
     body, orelse = ([*one] if isinstance(one, list) else [one] for one in (node.body, node.orelse))
     # `if args.gpus > 1: net = DataParallel(net) else: net.cuda()` chooses no CPU.

@@ -97,12 +97,11 @@ def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[
         return frame, code
     passed_on = False
     for name in names_in(asked) & set(script.parameters(frame)):
-        given, *others = [script.argument_for(call, frame, name) for call in calls]
-        if any(one is None or given is None or written(one) != written(given) for one in others):
-            return frame, code
+        told = [script.argument_for(call, frame, name) for call in calls]
+        given, is_one = told[0], len({one and ast.unparse(one) for one in told}) == 1
         is_attribute = isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name)
-        is_name = isinstance(given, ast.Name) and depth > 0
-        if given is None or not (is_attribute or is_name) or script.stores(frame, name):
+        is_name = isinstance(given, ast.Name) and depth > 0 and len({*map(script.frame, calls)}) == 1
+        if given is None or not is_one or not (is_attribute or is_name) or script.stores(frame, name):
             return frame, code
         passed_on = passed_on or is_name or written(given).startswith("self.")
         asked = Replaced({name: given}).visit(asked)

@@ -381,5 +381,6 @@ def _warnings(level: ast.expr, name: str) -> str:
     """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other."""
     if isinstance(level, ast.Constant):
         return '"WARNING"' if level.value in ("INFO", "DEBUG") else ""
-    is_low = isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG")
-    return f"{written(level.value)}.WARNING" if is_low else ""
+    if isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG"):
+        return f"{written(level.value)}.WARNING"
+    return ""

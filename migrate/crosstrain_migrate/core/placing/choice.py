@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from crosstrain_migrate.core.reading.forms import (
@@ -300,7 +301,7 @@ def _moves_anyway(script: Script, test: ast.expr) -> bool:
     )
 
 
-def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
+def _moves_to_gpu(script: Script, frame: Frame, body: Sequence[ast.stmt | ast.expr]) -> bool:
     """Whether a suite calls `.cuda()` of something, or `.to("cuda")`, that is used again."""
     kept = [statement for statement in body if not _is_thrown_away(script, statement)]
     named = [s for s in body if isinstance(s, ast.Assign) and is_gpu(script, frame, s.value)]
@@ -311,7 +312,7 @@ def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     )
 
 
-def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:
+def _is_thrown_away(script: Script, statement: ast.stmt | ast.expr) -> bool:
     """`buffer = torch.empty(n).cuda()`, which nothing reads: it holds memory until it is deleted."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     of: ast.AST | None = statement.value if isinstance(statement, ast.Assign) else None

@@ -304,3 +304,46 @@ def test_an_option_chooses_the_gpu_of_a_script_that_distributes_itself(number: s
     assert f"Accelerator({told})" in converted(SCRIPT.format(begin=group, batch=IN_CUDA, chosen=chosen))
     main = f"def main(args):\n    {START}\n    {LINE}.cuda(args.gpu)\n    train(model, args.gpu)\nmain(args)"
     assert "Accelerator(device" not in converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=main))
+
+
+CONFIGURED = """import argparse
+from settings import cfg, merge
+from steps import train
+<torch>
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    merge(args.cfg)
+    print("read")
+    model = torch.nn.Linear(4, 2)
+    train(model, {rows}, cfg)
+if __name__ == "__main__":
+    main()
+"""
+STEPS = """<torch>
+from helpers import loss_of
+def train(model, rows, cfg):
+    device = cfg.GPU_ID
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in rows:
+        out = model(x.cuda(device))
+        loss = loss_of(out, y, device)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+HELPERS = (
+    "import torch\ndef loss_of(out, y, device):\n    return torch.nn.functional.mse_loss(out, y.to({}))\n"
+)
+
+
+@pytest.mark.parametrize("moved", ["device", "f'cuda:{device}'"])
+def test_the_number_of_settings_that_a_file_replaces_below(moved: str) -> None:
+    """The settings of another file are those of this run where the function that reads its file needs a GPU; a helper that only
+    moves to a number is given the accelerator's device in its place."""
+    files = [("helpers.py", HELPERS.format(moved)), ("steps.py", STEPS), ("train.py", CONFIGURED)]
+    after = converted(
+        link([(name, text.replace("{rows}", "DataLoader([], 8)")) for name, text in files], ("",))
+    )
+    assert "cfg\naccelerator" not in after
+    assert ("loss_of(out, y, accelerator.device)" in after) is (moved == "device")

@@ -76,3 +76,9 @@ def test_a_loop_that_goes_on_from_its_own_variable() -> None:
         "<torch>\n<model>\nepoch = len(rows)\nfor epoch in range(epoch, 3):\n    <loop>\n    print(epoch)\n"
     )
     assert "for epoch in range(epoch, 3):" in converted(text)
+
+
+def test_a_variable_that_is_bound_to_a_part_of_its_own() -> None:
+    """`at = at.data` is asked for what it was above, not for `at.data.data` and so on."""
+    move = "def move(x, at):\n    at = at.data\n    return x.cuda(at.number)\n"
+    assert "return x.to(" in converted(f"<torch>\n{move}<model>\nmove(model, rows)\n<loop>\n")

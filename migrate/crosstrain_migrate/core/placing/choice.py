@@ -30,6 +30,7 @@ from .known import (
     Choice,
     Place,
     frames_to_training,
+    imports_of,
     is_given_back,
     is_known_above,
     known_at,
@@ -113,7 +114,7 @@ def earliest(script: Script, choice: Choice) -> Choice:
     """A choice above the first statement of its suite at which what it asks is known."""
     asked = ast.parse(choice.code, mode="eval").body
     set_at = map(place_of, _set_at(script, choice.frame, asked))
-    known = max([(0, 0), *set_at, *_imports_of(choice.frame, names_in(asked))])
+    known = max([(0, 0), *set_at, *imports_of(choice.frame, names_in(asked))])
     behind = [s for s in script.suite_of(choice.before) if place_of(s) > known]
     return replace(choice, before=behind[0]) if behind else choice
 
@@ -359,7 +360,7 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     statement = own_statement(script, frame, at, stores)
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
-    known = max([(0, 0), *map(place_of, stores), *_imports_of(frame, names_in(asked))])
+    known = max([(0, 0), *map(place_of, stores), *imports_of(frame, names_in(asked))])
     if later and not is_known_above(script, statement, stores, later):
         code = ""
     elif at_head and not stores and is_function_frame(frame):
@@ -381,14 +382,3 @@ def _set_at(script: Script, frame: Frame, asked: ast.expr) -> list[Place]:
     """Where a frame sets what an expression asks, itself or in functions that it calls."""
     texts = names_in(asked) | {written(n) for n in walk(asked) if isinstance(n, ast.Attribute)}
     return [s for text in texts for s in (*script.stores(frame, text), *set_by_calls(script, frame, text))]
-
-
-def _imports_of(frame: Frame, names: set[str]) -> list[tuple[int, int]]:
-    """Where a frame first imports each of these names: in a notebook, in one of its cells."""
-    found: dict[str, tuple[int, int]] = {}
-    for one in (s for s in frame.body if isinstance(s, ast.Import | ast.ImportFrom)):
-        for alias in one.names:
-            name = (alias.asname or alias.name).split(".")[0]
-            if name in names:
-                found.setdefault(name, place_of(one))
-    return list(found.values())

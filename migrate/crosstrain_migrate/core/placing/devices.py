@@ -24,7 +24,7 @@ from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .given_devices import is_given
-from .numbered import is_number, numbered_lists
+from .numbered import is_number, numbered_lists, numbers_given
 from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
 
@@ -184,8 +184,9 @@ class Devices:
             self._types.made(call, name)
         elif last_name(call.func) == "to":
             for to in (*call.args[:1], *(k.value for k in call.keywords if k.arg == "device")):
-                if self._is_ordinal(to) or is_number(self.script, to, self._numbered):
-                    self.edits.place(to)
+                is_own = self._is_ordinal(to) or is_number(self.script, to, self._numbered)
+                for number in [to] if is_own else numbers_given(self.script, to, self._numbered):
+                    self.edits.place(number)
         elif self._is_cell_choice(call):
             self.edits.place(call)
         for keyword in call.keywords if self.ordinals else ():

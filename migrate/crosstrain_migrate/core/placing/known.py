@@ -197,3 +197,14 @@ def _choosing_callers(script: Script, function: Function) -> list[ast.Call]:
         for target in assign.targets
     }
     return [call for call in script.calls if (script.frame(call), written(call.func)) in bound]
+
+
+def imports_of(frame: Frame, names: set[str]) -> list[tuple[int, int]]:
+    """Where a frame first imports each of these names: in a notebook, in one of its cells."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in (s for s in frame.body if isinstance(s, ast.Import | ast.ImportFrom)):
+        for alias in one.names:
+            name = (alias.asname or alias.name).split(".")[0]
+            if name in names:
+                found.setdefault(name, place_of(one))
+    return list(found.values())

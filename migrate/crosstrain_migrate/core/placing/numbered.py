@@ -96,6 +96,18 @@ def is_number(script: Script, node: ast.expr, lists: set[str]) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is int
 
 
+def numbers_given(script: Script, node: ast.expr, lists: set[str]) -> list[ast.expr]:
+    """The GPUs' numbers that calls give a function which moves to what it is given, `.to(device)`, and does nothing else with
+    it: they are named in the calls, since other scripts may give it theirs."""
+    frame, name = script.frame(node), written(node)
+    if not isinstance(node, ast.Name) or name not in script.parameters(frame) or script.stores(frame, name):
+        return []
+    users = [script.parent(read) for read in script.reads(frame, name)]
+    if not all(one is not None and is_method(one, "to") for one in users):
+        return []
+    return [one for one, _ in script.given_for(frame, name) if is_number(script, one, lists)]
+
+
 def _names_of_list(script: Script, node: ast.expr, depth: int = 4) -> set[str]:
     """The last name of a list, and of those that a parameter of its name is given."""
     frame, name = script.frame(node), written(node)

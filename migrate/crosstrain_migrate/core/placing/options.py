@@ -135,9 +135,9 @@ def origin(script: Script, frame: Frame, text: str, *, through_names: bool = Fal
     through_names: what another name is given is asked for that (`args = self.args`).
     """
     seen = set[tuple[Frame, str]]()
-    while is_function_frame(frame) and (frame, text) not in seen:
-        seen.add((frame, text))
-        root = root_of_text(text)
+    # Asked by its root: a variable that is bound to a part of its own, `x = x.data`, has a longer text each time.
+    while is_function_frame(frame) and (frame, root := root_of_text(text)) not in seen:
+        seen.add((frame, root))
         own = script.values(frame, root)
         calls = script.callers(frame) if root in script.parameters(frame) and not own else []
         found: tuple[Frame, ast.expr | None] = frame, None

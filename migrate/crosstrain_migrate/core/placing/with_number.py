@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .asked import holds_options
 from .first import chooses_visible, needs_accelerator
-from .known import Choice, frames_to_training
+from .known import Choice, frames_to_training, imports_of
 from .numbered import gpu_number, numbers_among
 from .options import Options, root_of_text
 from .sides import is_about_gpu, side_of
@@ -58,6 +58,9 @@ def _with_number(
     frames = frames_to_training(script, roles, home)
     if frame not in frames:  # an object got the options
         frame, number = _as_option(script, frames, number) or (frame, number)
+    # Settings of another file are known where the function begins that reads the script's own into them.
+    is_imported = isinstance(frame, ast.Module) and bool(imports_of(frame, {root_of_text(number)}))
+    frame = home if is_imported else frame
     stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
     if any(script.loops_around(s) for s in stores):
         return choice
@@ -66,13 +69,13 @@ def _with_number(
         number, known = _as_given(script, choice.frame), (0, 0)
     if choice is not None:
         return _below_number(script, choice, number, known) if number else choice
-    if frame is home and place_of(at) > known:
+    if frame is home and place_of(at) > known and not is_imported:
         return Choice("", home, at, device=number)
     guards = (g for s in stores[-1:] for g in script.around(s) if isinstance(g, ast.If) and is_main_test(g))
     body = next((guard.body for guard in guards), frame.body)
     behind = [s for s in body if place_of(s) > known and frame in frames]
     needed = next((s for s in behind if needs_accelerator(script, s) or _names_gpu(script, s)), None)
-    uses = [s for s in behind if root_of_text(number) in ast.unparse(s)]
+    uses = [s for s in behind if (number if is_imported else root_of_text(number)) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
 

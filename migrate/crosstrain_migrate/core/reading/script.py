@@ -20,6 +20,7 @@ from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
+_SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
 _LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 
 
@@ -213,6 +214,11 @@ class Script(Code):
             for name in named & self.defined.keys():
                 found[name].append(call)
         return found
+
+    @cached_property
+    def spawns(self) -> list[ast.Call]:
+        """Where torch starts the processes of a script: `mp.spawn(work, nprocs=4)`, `mp.start_processes(work, ...)`."""
+        return [call for call in self.calls if _SPAWNS.search(self.dotted(call.func))]
 
     def makes_group(self, call: ast.Call) -> bool:
         """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""

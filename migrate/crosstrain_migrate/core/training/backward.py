@@ -217,8 +217,8 @@ def parts_of(script: Script, frame: Frame, loss: ast.expr, depth: int = 0) -> se
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             work += [node.left, node.right]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            sides = [node.left, node.right]
-            work += [one for one in sides if not all(isinstance(side, ast.Name) for side in sides)]
+            named = [one for one in (node.left, node.right) if isinstance(one, ast.Name)]
+            work += named if len(named) == 1 else []  # `(1 - share) * part`
         elif isinstance(node, ast.Name) and node.id not in found and _terms(script, frame, node, 0) <= OTHER:
             found |= parts_of(script, frame, node, depth + 1)
     return found

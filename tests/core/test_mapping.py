@@ -177,6 +177,10 @@ def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
     after = converted(text)
     assert "    device = accelerator.device\n" in after
     assert "x.to(device)" in after and "torch.cuda.set_device(device)" in after
+    as_text = converted(text.replace("gpu % torch.cuda.device_count()", "'cuda:0'"))
+    assert "torch.cuda.set_device(PartialState().device)" in as_text.replace(
+        "accelerator.", "PartialState()."
+    )
 
 
 def test_a_number_is_no_device_elsewhere() -> None:

@@ -158,6 +158,22 @@ def test_a_script_that_only_tries_to_seed_a_tpu_is_not_built_on_it(
     assert (conversion(text).text == text) is is_left
 
 
+@pytest.mark.parametrize(
+    "handler, used, is_left",
+    [
+        ("hvd = None", "if args.horovod:\n        hvd.init()", False),
+        ("hvd = None", "hvd.init()", True),
+        ("raise", "if args.horovod:\n        hvd.init()", True),
+    ],
+)
+def test_a_library_that_an_option_chooses_is_not_what_a_script_is_built_on(
+    handler: str, used: str, is_left: bool
+) -> None:
+    tried = f"try:\n    import horovod.torch as hvd\nexcept ImportError:\n    {handler}\n"
+    text = tried + script(before=used)
+    assert (conversion(text).text == text) is is_left
+
+
 GIVEN_AWAY = """import torch
 {imported}
 <model>

@@ -161,6 +161,7 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     ),
     "a module that cannot be read": (OLD | {"old.py": "def f(:\n"}, "train.py", True),
     "a module of Python 2": (OLD | {"old.py": "print 'old'\n"}, "train.py", False),
+    "a module of Python 3.6": (OLD | {"old.py": "x.cuda(async=True)\n"}, "train.py", False),
 }
 
 
@@ -222,3 +223,9 @@ def test_scripts_that_need_different_changes_of_one_file(tmp_path: Path) -> None
     assert changed(outcome, tmp_path) == {"a.py", "loop.py"}
     (reason,) = said(outcome)
     assert "loop.py would have to change differently" in reason
+
+
+def test_a_script_whose_steps_are_of_an_old_python_is_told_so(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "loop.py": HELPER + "x.cuda(async=True)\n"})
+    (error,) = migrate(tmp_path / "train.py").errors
+    assert "imports" in error.reason and "loop.py" in error.reason and "Python 3.7" in error.reason

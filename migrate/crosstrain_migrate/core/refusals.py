@@ -138,10 +138,24 @@ def _uses(script: Script, node: ast.stmt) -> list[ast.Name]:
 
 def _is_only_tried(script: Script, node: ast.stmt) -> bool:
     """`try: import torch_xla; torch_xla.manual_seed(0)`: all that uses it are calls beside it in the `try`, of which nothing
-    is kept."""
+    is kept; or it may be missing, and an option chooses it."""
     tried, uses = script.parent(node), [script.statement(one) for one in _uses(script, node)]
-    is_beside = isinstance(tried, ast.Try) and all(one in tried.body for one in uses)
-    return is_beside and bool(uses) and all(isinstance(one, ast.Expr) for one in uses)
+    if not isinstance(tried, ast.Try):
+        return False
+    is_beside = bool(uses) and all(one in tried.body and isinstance(one, ast.Expr) for one in uses)
+    return is_beside or (_may_be_none(tried) and all(_is_behind_flag(script, one, tried) for one in uses))
+
+
+def _may_be_none(tried: ast.Try) -> bool:
+    """`try: import horovod.torch as hvd`, `except ImportError: hvd = None`"""
+    bound = [one.value for handler in tried.handlers for one in handler.body if isinstance(one, ast.Assign)]
+    return any(isinstance(one, ast.Constant) and one.value is None for one in bound)
+
+
+def _is_behind_flag(script: Script, use: ast.stmt, tried: ast.Try) -> bool:
+    """Whether a use stands under an option, `if args.horovod:`, beside what is done without it."""
+    tests = [one.test for one in script.around(use) if isinstance(one, ast.If)]
+    return script.table.is_inside(use, tried) or any(isinstance(n, ast.Attribute | ast.Name) for n in tests)
 
 
 def _is_used(script: Script, node: ast.stmt) -> bool:

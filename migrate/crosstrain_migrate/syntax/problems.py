@@ -11,7 +11,9 @@ from crosstrain_migrate.results import InputError
 # What `ast.parse` raises for text that is not Python: ValueError for null bytes, the last two for deep nesting.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
-PYTHON_2 = "is Python 2"  # how the reason begins
+PYTHON_2 = "is Python 2"
+ASYNC = "names an argument `async`, which is a keyword since Python 3.7"
+OLD = (PYTHON_2, ASYNC)  # how the reasons begin for what no Python reads any more
 
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
     ((3, 11), re.compile(r"\s*except\s*\*")),
@@ -46,8 +48,7 @@ def syntax_problem(
     elif _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code)):
         reason, remedy = f"{PYTHON_2} ({message})", "Convert it to Python 3 first."
     elif re.search(r"\basync\s*=", code):
-        reason = "names an argument `async`, which is a keyword since Python 3.7"
-        remedy = "Write `non_blocking=` instead, then run again."
+        reason, remedy = ASYNC, "Write `non_blocking=` instead, then run again."
     elif re.match(r"\s*[%!]", code):
         reason, remedy = "holds notebook commands (% or !)", "Remove them, or turn them into Python."
     else:

@@ -321,7 +321,9 @@ class Devices:
         """`torch.cuda.synchronize()` and the like, where there is CUDA."""
         statement = self.script.statement(call)
         for number in call.args[:1] if last_name(call.func) == "set_device" else ():
-            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant):
+            values = [number, *self.script.values(self.script.frame(call), written(number))]
+            is_text = any(side_of(self.script, one) for one in values)  # `device = "cuda:0"`
+            if not self._is_mapped or self._is_ordinal(number) or isinstance(number, ast.Constant) or is_text:
                 self.edits.place(number)
                 if isinstance(number, ast.Subscript):  # of settings, which no option is read from
                     self.edits.lost.number(call)

@@ -195,7 +195,9 @@ def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> li
     """Every `x.item()` of a print, where each is a mean over the batch, and the losses that it formats as they are; None
     where one may be something else."""
     items = [n for n in walk(call) if is_method(n, "item")]
-    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in items):
+    parts = [n.value for n in walk(call) if isinstance(n, ast.Attribute) and n.attr == "data"]
+    parts = [n for n in parts if isinstance(n, ast.Name) and _is_formatted(script, n)]
+    if not all(_is_mean(script, frame, of, losses, 0) for of in (*parts, *(n.func.value for n in items))):
         return None
     formatted = [
         n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)

@@ -208,10 +208,11 @@ def losses_in(roles: Roles, frame: Frame) -> set[str]:
 
 
 def parts_of(script: Script, frame: Frame, loss: ast.expr, depth: int = 0) -> set[str]:
-    """The variable of a loss, and those that it adds up and that are no sums: each is a mean if the loss is."""
+    """The variable of a loss, and those that it adds up and that are sums, or none, as it is."""
     if not isinstance(loss, ast.Name) or depth > _DEPTH:
         return set()
     found, work = {loss.id}, [*script.values(frame, loss.id), *_added(script, frame, loss.id)]
+    is_sum = _terms(script, frame, loss, 0) > OTHER
     while work:
         node = work.pop()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
@@ -219,8 +220,9 @@ def parts_of(script: Script, frame: Frame, loss: ast.expr, depth: int = 0) -> se
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             named = [one for one in (node.left, node.right) if isinstance(one, ast.Name)]
             work += named if len(named) == 1 else []  # `(1 - share) * part`
-        elif isinstance(node, ast.Name) and node.id not in found and _terms(script, frame, node, 0) <= OTHER:
-            found |= parts_of(script, frame, node, depth + 1)
+        elif isinstance(node, ast.Name) and node.id not in found:
+            is_alike = (_terms(script, frame, node, 0) > OTHER) == is_sum
+            found |= parts_of(script, frame, node, depth + 1) if is_alike else set()
     return found
 
 

@@ -21,7 +21,6 @@ from .reached import Reached, held_by_file
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
 _SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
-_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
 
 
 class Script(Code):
@@ -273,11 +272,7 @@ def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:
     if _is_of_object(script, call, function) and not script.is_imported(call.func):
         return False
     held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
-    if (
-        not held
-        and getattr(call.func, "attr", "") == function.name
-        and _LIBRARY.match(script.dotted(call.func))
-    ):
+    if not held and getattr(call.func, "attr", "") == function.name and script.is_of_library(call.func):
         return False  # `torchvision.models.resnet50()` beside `def resnet50():`
     return (not held or function in held) and not _is_given_another(script, call, function)
 

@@ -160,7 +160,8 @@ def given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
         frame = script.frame(call)
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
             yield from walk(argument)
-            for name in names_in(argument):
+            lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+            for name in names_in(argument).difference(*map(names_in, lengths)):
                 for value in script.values(frame, name):
                     yield from walk(value)
 

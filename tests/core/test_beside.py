@@ -46,6 +46,15 @@ print(model(torch.rand(1, 4)))
             'torch.load("b.pt", map_location=accelerator.device)',
         ),
         ('state = torch.load("best.pt")\nmodel.load_state_dict(state)', 'torch.load("best.pt")'),
+        (
+            'if args:\n    kept = torch.load("b.pt")\n    model = kept["net"]\nelse:\n    model = model.cuda()',
+            'torch.load("b.pt", map_location=accelerator.device)',
+        ),
+        ('kept = torch.load("b.pt")\nmodel.load_state_dict(kept["net"])', 'torch.load("b.pt")'),
+        (
+            'kept = torch.load("b.pt")\nmodel = kept["net"]\ntorch.set_rng_state(kept["rng"])',
+            'torch.load("b.pt")',
+        ),
     ],
 )
 def test_a_whole_model_is_loaded_to_its_process_s_device(lines: str, after: str) -> None:

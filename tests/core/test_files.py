@@ -198,6 +198,10 @@ log = logging.getLogger()
 level = logging.INFO
 - log.setLevel(level)
 + log.setLevel(level if accelerator.is_main_process else logging.WARNING)
+== a level by its name
+- logging.getLogger().setLevel("INFO")
++ logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
+logging.getLogger("quiet").setLevel("ERROR")
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)
 == an event file

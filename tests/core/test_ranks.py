@@ -308,3 +308,19 @@ def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
     after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
+
+
+@pytest.mark.parametrize(
+    ("saves", "used", "has_all"),
+    [
+        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "rows = 4 * args.gpus", True),
+        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "args.share = 1 / args.gpus", False),
+        ("", "rows = 4 * args.gpus", False),
+    ],
+)
+def test_under_plain_python_a_kept_dataparallel_has_all_gpus(saves: str, used: str, has_all: bool) -> None:
+    counts, of = f"    args.gpus = torch.cuda.device_count()\n    {used}\n", "    optimizer = torch.optim"
+    after = converted(ASKED_FIRST.replace(of, saves + counts + of))
+    count = "torch.cuda.device_count() or 1" if has_all else "1"
+    assert f'args.gpus = int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
+    assert converted(after).count("LOCAL_WORLD_SIZE") == 1

@@ -117,6 +117,16 @@ rows = np.load("rows.npy")
 name = "run%d" % len(os.listdir("runs"))
 * os.mkdir(name)
 . torch.save(model.state_dict(), name + "/model.pt")
+== of one that all make, each goes by what the main process has found in it
+- os.makedirs("runs")
++ os.makedirs("runs", exist_ok=True)
+last = 0
+- for name in os.listdir("runs"):
++ for name in broadcast_object_list([os.listdir("runs")])[0]:
+    last = max(last, int(name))
+- os.makedirs(f"runs/{last + 1}")
++ os.makedirs(f"runs/{last + 1}", exist_ok=True)
+~ torch.save(model.state_dict(), f"runs/{last + 1}/model.pt")
 == weights under a number of training, each process's own, are one process's
 for epoch in range(2):
     running = 0.0

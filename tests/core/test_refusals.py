@@ -190,6 +190,13 @@ def update(engine, batch):
         ("from ignite.engine import Engine", "", "Engine(update).run(rows)", "Ignite trains"),
         ("import ray", "@ray.remote(num_gpus=1)", "update.remote(0, rows)", "Ray runs `update`"),
         ("import ray", "@torch.enable_grad()", "update(0, rows)", ""),
+        (
+            "import mmcv",
+            "",
+            "update(0, mmcv.runner.build_runner(rows))",
+            "Runner trains: it is given the model",
+        ),
+        ("import mmcv", "", "mmcv.runner.get_dist_info()\nupdate(0, rows)", ""),
     ],
 )
 def test_a_trainer_that_is_given_the_step_is_left_alone(

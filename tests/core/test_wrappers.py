@@ -201,7 +201,9 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
     ],
 )
 @pytest.mark.parametrize("wrapper", ["torch.nn.DataParallel(model, device_ids=ids)", ""])
-@pytest.mark.parametrize("given", ["size", "batch_sampler=Buckets([], batch_size=size)"])
+@pytest.mark.parametrize(
+    "given", ["size", "batch_sampler=Buckets([], 4, size)", "batch_sampler=Buckets([], batch_size=size)"]
+)
 def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) -> None:
     """Several processes take a batch of one GPU each."""
     text = "import os\n<torch>\nfrom options import args, ids\n"

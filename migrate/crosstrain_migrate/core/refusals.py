@@ -19,7 +19,7 @@ from .distributed.mapping import distributes_itself, shards_layers
 from .plan import Plan, finding_at
 from .reading.data import Data
 from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
-from .reading.frameworks import FRAMEWORKS
+from .reading.frameworks import FRAMEWORKS, RUNNERS
 from .reading.imported import imported
 from .reading.made import constants, is_switched_off
 from .reading.roles import Roles
@@ -223,14 +223,18 @@ def _own_ranks(script: Script) -> list[Finding]:
 
 
 def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
-    """Another framework's trainer that is given the function that steps, `Engine(update)`, or runs one in workers of its
-    own, `@ray.remote`."""
+    """Another framework's trainer that is given the function that steps, `Engine(update)`, or a model with it, or runs one in
+    workers of its own, `@ray.remote`."""
     names = {one.frame.name for one in roles.backwards if isinstance(one.frame, FUNCTIONS)}
     for call in script.calls:
         given = {written(one) for one in (*call.args, *(k.value for k in call.keywords))}
-        what = FRAMEWORKS.get(script.dotted(call.func).split(".")[0])
-        if what is not None and given & names:
-            reason = f"{what} trains: it is given `{min(given & names)}`"
+        path = script.dotted(call.func)
+        runner = RUNNERS.get(path) if script.is_reached(call) else None
+        what = FRAMEWORKS.get(path.split(".")[0]) if given & names else runner
+        if what is not None:
+            reason = (
+                f"{what} trains: it is given {'the model' if what == runner else f'`{min(given & names)}`'}"
+            )
             remedy = f"use what {what} has for several processes"
             return [finding_at(call, BUILT_ON, reason, remedy, Severity.NOTE)]
     for function in filter(is_function_frame, script.reached_frames):

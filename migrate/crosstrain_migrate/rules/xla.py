@@ -137,7 +137,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _shapes(code: InStep) -> Iterator[Advice]:
-    for node in code.script.table.parents:
+    for node in code.script.table.each(ast.Subscript, ast.Call):
         if isinstance(node, ast.Subscript) and _each_step(code, node):
             if _is_mask(code, node.slice) and _may_be_tensor(code, node.value):
                 yield _indexing(code, node)
@@ -192,7 +192,7 @@ def _branches(code: InStep) -> Iterator[Advice]:
 
 
 def _conditionals(code: InStep) -> list[ast.If | ast.While | ast.IfExp]:
-    return [node for node in code.script.table.parents if isinstance(node, ast.If | ast.While | ast.IfExp)]
+    return code.script.table.each(ast.If, ast.While, ast.IfExp)
 
 
 def _conditions(test: ast.expr) -> Iterator[ast.expr]:

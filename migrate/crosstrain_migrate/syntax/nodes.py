@@ -28,7 +28,8 @@ def written(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and isinstance(node.value, _DOTTED):
-        return f"{written(node.value)}.{node.attr}"
+        of = node.value
+        return f"{of.id if isinstance(of, ast.Name) else written(of)}.{node.attr}"
     if isinstance(node, ast.Call) and isinstance(node.func, _DOTTED):
         given = [
             *map(written, node.args),

@@ -21,6 +21,7 @@ from .walks import children
 ScopeNode = ast.Module | ast.ClassDef | FunctionNode
 A = TypeVar("A", bound=ast.AST)
 B = TypeVar("B", bound=ast.AST)
+C = TypeVar("C", bound=ast.AST)
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _NAMED_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -85,6 +86,8 @@ class ScopeTable:
     def each(self, kind: type[A], /) -> list[A]: ...
     @overload
     def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], third: type[C], /) -> list[A | B | C]: ...
     def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
         """The nodes of exactly these kinds, each kind in the order of the text."""
         return [node for kind in kinds for node in self._by_class.get(kind, ())]
@@ -160,7 +163,10 @@ class ScopeTable:
 
     def is_inside(self, node: ast.AST, around: ast.AST) -> bool:
         """Whether `node` is `around` or stands inside it."""
-        return node is around or any(a is around for a in self.ancestors(node))
+        inside: ast.AST | None = node
+        while inside is not None and inside is not around:
+            inside = self.parents.get(inside)
+        return inside is around
 
     def function_around(self, node: ast.AST) -> Function | None:
         """The innermost function with a name that `node` stands in."""

@@ -45,7 +45,7 @@ def has_branch_without_group(script: Script) -> bool:
     wrappers = [call for call in script.calls if is_wrapper(script, call)]
     if not all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(call)) for call in wrappers):
         return False
-    asks = without_launcher(script) or any(_asks_launcher(node) for node in script.table.parents)
+    asks = without_launcher(script) or any(map(_asks_launcher, script.table.each(ast.Call, ast.Compare)))
     return asks or _makes_group_where_asked(script)
 
 
@@ -55,7 +55,7 @@ def _makes_group_where_asked(script: Script) -> bool:
     made = [call for call in script.calls if script.makes_group(call)]
     is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
     is_asked = any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
-    return is_flagged and is_asked and not any(_reads(script, node) for node in script.table.parents)
+    return is_flagged and is_asked and not _reads(script)
 
 
 def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
@@ -68,7 +68,7 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
     if has_branch and not written_first and not (addresses and accelerators.choice is not None):
         return False
     options = [] if has_branch else ["group_of_one=True"]
-    reads = [] if has_branch else [n for n in script.table.parents if _reads(script, n)]
+    reads = [] if has_branch else _reads(script)
     if reads:
         options.append("environment=True")
     home = accelerators.home
@@ -173,15 +173,16 @@ def _is_address(script: Script, node: ast.Subscript) -> bool:
     return names[0] not in _VARIABLES or not any(isinstance(one, ast.If) for one in script.around(node))
 
 
-def _reads(script: Script, node: ast.AST) -> bool:
-    """Whether reached code reads, or asks for, a variable that launchers set."""
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-        given: ast.AST = node.slice
-        is_read = written(node.value).endswith("environ")
-        found = is_read and isinstance(given, ast.Constant) and given.value in _VARIABLES
-    else:
-        found = _asks_launcher(node)
-    return found and script.is_reached(node)
+def _reads(script: Script) -> list[ast.expr]:
+    """Where reached code reads, or asks for, a variable that launchers set."""
+    entries = [n for n in script.table.each(ast.Subscript) if _is_entry_of_launcher(n)]
+    asked = [n for n in script.table.each(ast.Call, ast.Compare) if _asks_launcher(n)]
+    return [n for n in (*entries, *asked) if script.is_reached(n)]
+
+
+def _is_entry_of_launcher(node: ast.Subscript) -> bool:
+    is_read = isinstance(node.ctx, ast.Load) and written(node.value).endswith("environ")
+    return is_read and isinstance(node.slice, ast.Constant) and node.slice.value in _VARIABLES
 
 
 def _asks_launcher(node: ast.AST) -> bool:

@@ -53,6 +53,12 @@ def is_parallel(script: Script, call: ast.Call) -> bool:
     return is_wrapper(script, call) or _PARALLEL.search(script.dotted(call.func)) is not None
 
 
+def keeps_parallel(script: Script) -> bool:
+    """Whether a DataParallel stays for the names that it gives to weights: one process computes on the author's GPUs."""
+    calls = (c for c in script.calls if is_parallel(script, c) and not is_wrapper(script, c))
+    return any(NamesUsed(script).behind(call) is not None for call in calls)
+
+
 def has_wrapper(script: Script) -> bool:
     """Whether a DistributedDataParallel averages the gradients; without one the script does it by itself."""
     return any(is_wrapper(script, call) for call in script.calls)

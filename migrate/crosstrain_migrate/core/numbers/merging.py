@@ -213,7 +213,7 @@ class Merging:
 
     def _fresh_name(self, frame: Frame, text: str, base: str) -> str:
         """A name that the frame does not use; the same for loops over the same loader."""
-        taken = {n.id for n in self.script.table.parents if isinstance(n, ast.Name)}
+        taken = {n.id for n in self.script.table.each(ast.Name)}
         taken |= {name for (other, _), name in self._names.items() if other is frame}
         name, number = base, 2
         while name in taken:

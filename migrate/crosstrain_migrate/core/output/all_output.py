@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 
 from .alone import plan_alone
-from .audience import Audience
+from .audience import ALL, TURNS, Audience
 from .downloads import Downloads
 from .files import Files
 from .folders import Folders
@@ -101,5 +101,5 @@ class Output:
 
     def _leave(self, call: ast.Call, reason: str = _LEFT) -> None:
         """Says that every process prints here."""
-        if self.script.is_reached(call) and self.audience.is_all(call):
+        if self.script.is_reached(call) and self.audience.of(call) & {ALL, TURNS}:
             self.plan.note(PRINT, call, reason, "nothing needs to be done")

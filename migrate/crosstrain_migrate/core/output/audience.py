@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 _DEPTH = 4  # how far the callers of a function are followed
-ALL, ONE, OWN, WORKER = "all", "one", "own batches", "worker"
+ALL, TURNS, ONE, OWN, WORKER = "all", "one after another", "one", "own batches", "worker"
 # A process's number, or whether it is the first: no `lora_rank`, no `rank_loss`.
 _ASKS_PROCESS = re.compile(
     r"((get|is|my|node|local|global|world|proc|process|dist|ddp|mpi|hvd)_?)*rank(_?(id|zero|0))?|slurm_procid"
@@ -41,13 +41,13 @@ class Audience:
         self._passes = {*passes}
         self._dealt = {id(node) for loop in dealt for node in walk_all(loop.body)}
         self._ours, self.is_first = ours or (lambda _: True), ours is not None
-        self._guarded: set[int] = set()
+        self._guarded: dict[int, str] = {}
         self._of_frames: dict[Frame, frozenset[str]] = {}
         self._for_workers = {*FOR_ROWS, *given_to_workers(script)}
 
-    def guard(self, *statements: ast.AST) -> None:
-        """From now on one process at a time comes to these statements."""
-        self._guarded |= {id(node) for node in walk_all(statements)}
+    def guard(self, *statements: ast.AST, who: str = ONE) -> None:
+        """From now on one process, or one after another, comes to these statements."""
+        self._guarded |= dict.fromkeys(map(id, walk_all(statements)), who)
         self._of_frames.clear()
 
     def is_guarded(self, node: ast.AST) -> bool:
@@ -79,7 +79,7 @@ class Audience:
     def of(self, node: ast.AST) -> frozenset[str]:
         """Who comes to a node, by whichever way."""
         if self.is_guarded(node):
-            return frozenset({ONE})
+            return frozenset({self._guarded.get(id(node), ONE)})
         if self.is_own(node):
             return frozenset({OWN})
         return self._of_frame(self.script.frame(node))

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 from . import commands, fetching, writers
-from .audience import Audience
+from .audience import TURNS, Audience
 from .files import Files
 
 RULE = "CT404"
@@ -261,7 +261,7 @@ class Downloads:
                 self._leave(call)  # what is made here is guarded as any file is
             return
         self._first_there.update(zip(statements, states, strict=True))
-        self.audience.guard(*statements)
+        self.audience.guard(*statements, who=TURNS)
 
     def _may_wait(self, statement: ast.stmt) -> bool:
         return isinstance(statement, _WHOLE) and not self._trains(statement)

@@ -187,14 +187,13 @@ class Helpers:
         inside = set(map(id, walk(function)))
         module = self.script.module(function)
         return any(
-            isinstance(n, ast.Name)
-            and n.id == name
+            n.id == name
             and isinstance(n.ctx, ast.Load)
             and id(n) not in inside
             and self.script.module(n) is module
             and self.script.is_reached(n)
             and self.script.frame(n) is not module
-            for n in self.script.table.parents
+            for n in self.script.table.each(ast.Name)
         )
 
 

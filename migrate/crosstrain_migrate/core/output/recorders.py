@@ -174,20 +174,19 @@ class Recorders:
         )
 
     def _level_of(self, call: ast.Call) -> tuple[ast.expr, str] | None:
-        """The level that a call sets, where more than warnings are logged from it on, and the module that has the levels."""
+        """The level that a call sets, where more than warnings are logged from it on, and how it names that of warnings."""
         given: list[ast.expr] = [k.value for k in call.keywords if k.arg == "level"]
         name = last_name(call.func)
         given += call.args[:1] if name == "setLevel" else []
         if not given or (name != "setLevel" and self.script.dotted(call.func) != "logging.basicConfig"):
             return None
         of = self.script.values(self.script.frame(call), written(given[0])) or given[:1]
-        low = {written(one.value) for one in of if isinstance(one, ast.Attribute)}
-        is_low = all(self.script.dotted(one) in ("logging.INFO", "logging.DEBUG") for one in of)
-        return (given[0], low.pop()) if is_low and len(low) == 1 else None
+        low = {_warnings(one, self.script.dotted(one)) for one in of}
+        return (given[0], low.pop()) if len(low) == 1 and "" not in low else None
 
-    def _level(self, level: ast.expr, module: str) -> None:
+    def _level(self, level: ast.expr, warnings: str) -> None:
         """Every process logs warnings; everything below is logged once."""
-        template = f"{{level}} if {self.files.state(level)}.is_main_process else {module}.WARNING"
+        template = f"{{level}} if {self.files.state(level)}.is_main_process else {warnings}"
         self.plan.replace(level, PRINT, "logged once", template, "log levels", level=level)
 
     # -- event files -------------------------------------------------------------------------------------------
@@ -301,9 +300,8 @@ class Recorders:
         while True:
             reads = [
                 n
-                for n in self.script.table.parents
-                if isinstance(n, ast.Name | ast.Attribute)
-                and last_name(n) in names
+                for n in self.script.table.each(ast.Name, ast.Attribute)
+                if last_name(n) in names
                 and isinstance(n.ctx, ast.Load)
                 and self.script.is_reached(n)
                 and not self._is_other_part(n)
@@ -375,3 +373,11 @@ class Recorders:
             return False
         is_log = last_name(call.func) in _LEVELS and _LOG.search(written(call.func)) is not None
         return is_log or self.script.dotted(call.func) == "print"
+
+
+def _warnings(level: ast.expr, name: str) -> str:
+    """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other."""
+    if isinstance(level, ast.Constant):
+        return '"WARNING"' if level.value in ("INFO", "DEBUG") else ""
+    is_low = isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG")
+    return f"{written(level.value)}.WARNING" if is_low else ""

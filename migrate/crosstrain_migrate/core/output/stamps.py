@@ -30,6 +30,7 @@ _NAMES = frozenset(
         *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
     }
 )
+_LISTS = frozenset({"glob", "listdir"})
 _DRAWS = frozenset({"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"})
 # A number or letters of a name, where a module of this name draws them.
 _OF_RANDOM = re.compile(r"(random|choices?)$")
@@ -109,13 +110,22 @@ class Stamps:
         ]
 
     def _decided(self) -> list[ast.Call]:
-        """The folders that may exist already where the script says so, `path.mkdir(exist_ok=overwrite)`, and those that it
-        makes before it spawns its processes."""
+        """The folders that may exist already where the script says so, `path.mkdir(exist_ok=overwrite)`, those that it makes
+        before it spawns its processes, and those that it numbers by what is in a folder which it makes as well."""
         calls = [
             c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
         ]
-        is_first = self.audience.is_first
-        return [call for call in calls if is_first or writers.decides_by_folder(call) is not None]
+        is_first, made = self.audience.is_first, {ast.unparse(writers.path_of_folder(c) or c) for c in calls}
+        return [c for c in calls if is_first or writers.decides_by_folder(c) or self._is_numbered(c, made)]
+
+    def _is_numbered(self, folder: ast.Call, made: set[str]) -> bool:
+        found = self._in(writers.path_of_folder(folder))
+        lists = [one for one in found if last_name(one.func) in _LISTS and self._may_be_common(one)]
+        return (
+            bool(found)
+            and lists == found
+            and any(ast.unparse(one.args[0]) in made for one in lists if one.args)
+        )
 
     def _copies_by(self, call: ast.Call) -> bool:
         """`if not os.path.exists(path): shutil.copy(settings, folder)`: whether one is there decides about a copy."""
@@ -255,6 +265,8 @@ class Stamps:
             if names is not _NUMBERS or self._is_trained(node):
                 found.append(node)
             return []
+        if written(node.func) == "int":  # `for name in listdir(path): last = int(name)`
+            return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
         return [n.value for n in walk_all(functions) if isinstance(n, ast.Return) and n.value]
 

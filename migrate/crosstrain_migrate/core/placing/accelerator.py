@@ -17,9 +17,9 @@ from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, calls_plain
 from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import statements, walk, walk_all
 
-from .first import VISIBLE, chooses_visible, needs_accelerator, only_sets
+from .first import choose_visible, needs_accelerator, only_sets
 from .known import Choice, asks_alike, done_instead
 from .waiting import given_timeout
 
@@ -202,9 +202,7 @@ class Accelerators:
 
     @cached_property
     def _choose_visible(self) -> list[ast.stmt]:
-        if VISIBLE not in self.script.text:
-            return []
-        return [s for s in self.script.table.parents if isinstance(s, ast.stmt) and chooses_visible(s)]
+        return choose_visible(self.script, statements(self.script.tree))
 
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""

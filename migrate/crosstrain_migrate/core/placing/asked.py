@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .elsewhere import behind
-from .first import chooses_visible
+from .first import choose_visible
 from .known import Choice
 from .numbered import numbers_among
 from .options import Option, Options, of_class, origin
@@ -90,7 +90,8 @@ def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Nam
 def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     """`--device`, known below the parsing of the options."""
     options = Options(script)
-    shown = [options.read_by(s.value) for s in script.table.each(ast.Assign) if chooses_visible(s)]
+    visible = choose_visible(script, script.table.each(ast.Assign))
+    shown = [options.read_by(s.value) for s in visible if isinstance(s, ast.Assign)]
     named = {n: one for n, one in options.by_name.items() if _names_device(script, one) and one not in shown}
     for command in (one for one in frames if is_function_frame(one) and one.decorator_list):
         for name in sorted(named.keys() & script.parameters(command)):  # click gives it by its name

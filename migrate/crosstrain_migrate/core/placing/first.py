@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, root_of
@@ -90,6 +91,13 @@ def _sets_an_option(script: Script, statement: ast.stmt) -> bool:
         return False
     values = script.values(script.frame(statement), root_of(statement.targets[0]))
     return any(isinstance(v, ast.Call) and last_name(v.func) in _OPTIONS for v in values)
+
+
+def choose_visible(script: Script, statements: Iterable[ast.AST]) -> list[ast.stmt]:
+    """Those that say which GPUs there are."""
+    if VISIBLE not in script.text:
+        return []
+    return [s for s in statements if isinstance(s, ast.stmt) and chooses_visible(s)]
 
 
 def chooses_visible(statement: ast.stmt) -> bool:

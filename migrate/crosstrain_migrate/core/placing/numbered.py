@@ -25,10 +25,9 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     options = Options(script)
     found: dict[object, tuple[Frame | None, str]] = {}  # by the option, or by the place
     sources: dict[str, str] = {}
-    reached = [node for node in script.table.parents if script.is_reached(node)]
-    if any(_is_chosen_before(script, node, home) for node in reached):
+    if _is_chosen_before(script, home):
         return None, ""
-    for node in numbers_among(script, reached):
+    for node in numbers_among(script, _numbering(script)):
         option = options.read_by(node)
         if isinstance(node, ast.Constant):
             found[node.value] = (None, str(node.value))
@@ -52,10 +51,12 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     return frame, sources.get(text, text)
 
 
-def _is_chosen_before(script: Script, node: ast.AST, home: Frame) -> bool:
+def _is_chosen_before(script: Script, home: Frame) -> bool:
     """Whether the top level of a file chooses a GPU before the accelerator is made: everything is to be on that one."""
-    is_device = isinstance(node, ast.expr) and side_of(script, node) == "gpu"
-    return is_device and isinstance(script.frame(node), ast.Module) and script.frame(node) is not home
+    nodes = (n for module in script.modules if module is not home for n in script.within(module))
+    return any(
+        isinstance(n, ast.expr) and side_of(script, n) == "gpu" and script.is_reached(n) for n in nodes
+    )
 
 
 def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
@@ -75,14 +76,19 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
                 number_of = first
         elif (found := _number_in(script, node)) is not None and not _is_device(script, found):
             number_of = found
-        if number_of is not None and not _is_of_file(script, node):
+        if number_of is not None and script.is_reached(node) and not _is_of_file(script, node):
             yield number_of
 
 
 def numbered_lists(script: Script) -> set[str]:
     """The last names of the lists whose entries number GPUs: `gpu_ids` of `f"cuda:{opt.gpu_ids[0]}"`."""
-    reached = [node for node in script.table.parents if script.is_reached(node)]
-    return {last_name(one.value) for one in numbers_among(script, reached) if isinstance(one, ast.Subscript)}
+    numbers = numbers_among(script, _numbering(script))
+    return {last_name(one.value) for one in numbers if isinstance(one, ast.Subscript)}
+
+
+def _numbering(script: Script) -> list[ast.AST]:
+    """What may number a GPU."""
+    return [*script.table.each(ast.Constant, ast.JoinedStr), *script.table.each(ast.BinOp, ast.Call)]
 
 
 def is_number(script: Script, node: ast.expr, lists: set[str]) -> bool:

@@ -9,7 +9,7 @@ import ast
 
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import Function, written
 
 _DECORATORS = ("torch.jit.script", "torch.jit.script_method", "torch.jit.export")
 
@@ -63,7 +63,7 @@ def compiled_functions(script: Script) -> set[Frame]:
     `__init__` of a compiled module is Python.
     """
     compiled: list[ast.AST] = [n for call in script.calls for n in _given(script, call)]
-    compiled += [n for n in script.table.parents if _is_decorated(script, n)]
+    compiled += [n for n in script.table.each(*FUNCTIONS, ast.ClassDef) if _is_decorated(script, n)]
     found: set[Frame] = set()
     for one in compiled:
         if isinstance(one, FUNCTIONS):
@@ -73,10 +73,8 @@ def compiled_functions(script: Script) -> set[Frame]:
     return found
 
 
-def _is_decorated(script: Script, node: ast.AST) -> bool:
-    return isinstance(node, (*FUNCTIONS, ast.ClassDef)) and any(
-        script.dotted(one) in _DECORATORS for one in node.decorator_list
-    )
+def _is_decorated(script: Script, node: Function | ast.ClassDef) -> bool:
+    return any(script.dotted(one) in _DECORATORS for one in node.decorator_list)
 
 
 def _given(script: Script, call: ast.Call) -> list[ast.AST]:

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper
+from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
@@ -58,9 +58,19 @@ class Ranks:
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                code = self._variable(call, "LOCAL_WORLD_SIZE", "1")
+                has_all = not self._spawns and self._multiplies(call) and keeps_parallel(self.script)
+                code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
+
+    def _multiplies(self, count: ast.Call) -> bool:
+        """Whether the number only multiplies, `rows * args.gpus`: a batch for a DataParallel, which has them under plain python."""
+        statement = self.script.statement(count)
+        is_kept = isinstance(statement, ast.Assign) and statement.value is count
+        text = written(statement.targets[0]) if is_kept else ""
+        reads = [one for frame in self.script.frames for one in self.script.reads(frame, text)]
+        of = map(self.script.parent, reads if is_kept else [count])
+        return all(isinstance(getattr(one, "op", None), ast.Mult) for one in of)
 
     def _count_without_gpus(self, count: ast.Call) -> None:
         """`gpus = 0` beside `if torch.cuda.is_available(): gpus = torch.cuda.device_count()`: launched processes are as many
@@ -94,9 +104,12 @@ class Ranks:
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables."""
+        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables. So does the
+        default of such a variable."""
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):
+                return True
+            if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True
             if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
                 return any(self.script.table.is_inside(call, statement) for statement in one.body)

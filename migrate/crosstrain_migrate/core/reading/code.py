@@ -137,7 +137,7 @@ class Code:
 
     @cached_property
     def frames(self) -> list[Frame]:
-        return [*self.modules, *(n for n in self.table.parents if isinstance(n, FUNCTIONS))]
+        return [*self.modules, *self.table.each(*FUNCTIONS)]
 
     def frames_in(self, module: ast.Module) -> list[Frame]:
         """A file's top level and its functions."""
@@ -246,9 +246,8 @@ class Code:
     def defined(self) -> dict[str, list[Function | ast.ClassDef]]:
         """The functions, methods and classes of a name."""
         found: dict[str, list[Function | ast.ClassDef]] = defaultdict(list)
-        for node in self.table.parents:
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-                found[node.name].append(node)
+        for node in sorted(self.table.each(*FUNCTIONS, ast.ClassDef), key=place_of):
+            found[node.name].append(node)
         return found
 
     def classes(self, name: str) -> list[ast.ClassDef]:
@@ -315,4 +314,5 @@ class Code:
 
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:
-        return imports_of(self.modules, self.table.parents, self.module, self.links)
+        statements = sorted(self.table.each(ast.Import, ast.ImportFrom), key=place_of)
+        return imports_of(self.modules, statements, self.module, self.links)

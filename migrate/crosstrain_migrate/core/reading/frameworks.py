@@ -20,7 +20,18 @@ FRAMEWORKS = {
     "ray": "Ray",
     "sagemaker": "SageMaker",
 }
+# What trains whatever model it is given, by that model's own methods.
+RUNNERS = dict.fromkeys(
+    (
+        "mmcv.runner.build_runner",
+        "mmcv.runner.EpochBasedRunner",
+        "mmcv.runner.IterBasedRunner",
+        "mmengine.runner.Runner",
+    ),
+    "OpenMMLab's Runner",
+)
 TRAINERS = {
+    **RUNNERS,
     "transformers.Trainer": "the Transformers Trainer",
     "transformers.Seq2SeqTrainer": "the Transformers Trainer",
     "trl": "TRL",

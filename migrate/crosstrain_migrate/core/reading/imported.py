@@ -54,15 +54,13 @@ def is_converted(module: ast.Module) -> bool:
 
 def imports_of(
     modules: Iterable[ast.Module],
-    nodes: Iterable[ast.AST],
+    statements: Iterable[ast.Import | ast.ImportFrom],
     module_of: Callable[[ast.AST], ast.Module],
     links: Links,
 ) -> dict[ast.Module, dict[str, list[str]]]:
     """What each file's names import, written out, in each branch: `F` of `import torch.nn.functional as F`."""
     found: dict[ast.Module, dict[str, list[str]]] = {module: {} for module in modules}
-    for node in nodes:
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
+    for node in statements:
         names = found[module_of(node)]
         if isinstance(node, ast.Import):
             for alias in node.names:

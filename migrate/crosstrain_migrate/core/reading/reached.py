@@ -55,7 +55,10 @@ class Reached:
     @cached_property
     def _looks_up_by_name(self) -> bool:
         """Whether the script may find a class without naming it: in a module, or in a registry."""
-        return any(_looks_up(self.script, node) for node in self.script.table.parents)
+        return any(
+            _looks_up(self.script, node)
+            for node in self.script.table.each(ast.ClassDef, ast.Call, ast.Attribute)
+        )
 
     def _mentioned_in(self, top: ast.AST) -> Iterator[Function | ast.ClassDef]:
         """What the code that runs with `top` may mean by the names that it mentions."""
@@ -125,7 +128,7 @@ class Reached:
         """The last parts of the imports that are more than called, `getattr(models, name)`, `find(models)`, and of what these
         files import; None: of any."""
         found: set[str] = set()
-        for node in self.script.table.parents:
+        for node in self.script.table.each(ast.Call, ast.Name, ast.Attribute):
             if _may_mean_any(node) or self.script.dotted(node) == "sys.modules":
                 return None
             parent = self.script.parent(node)
@@ -137,7 +140,7 @@ class Reached:
 
     def _passed_on(self, files: set[str]) -> set[str]:
         """Files, and those whose names they have by `from .nets import Net`."""
-        given = [n for n in self.script.table.parents if isinstance(n, ast.ImportFrom) and n.module]
+        given = [n for n in self.script.table.each(ast.ImportFrom) if n.module]
         further = {
             (one.module or "").rpartition(".")[2]
             for one in given
@@ -147,7 +150,7 @@ class Reached:
 
     @cached_property
     def _imports_by_name(self) -> bool:
-        calls = (n for n in self.script.table.parents if isinstance(n, ast.Call))
+        calls = self.script.table.each(ast.Call)
         return any(last_name(call.func) in ("import_module", "__import__") for call in calls)
 
     def _meant(self, module: ast.Module, name: str) -> list[Function | ast.ClassDef]:
@@ -187,14 +190,14 @@ class Reached:
     @cached_property
     def _offers_methods(self) -> bool:
         """Whether a library offers the methods of what it is given on the command line: `fire.Fire(Trainer)`."""
-        calls = (n for n in self.script.table.parents if isinstance(n, ast.Call))
+        calls = self.script.table.each(ast.Call)
         return any(last_name(call.func) in ("Fire", "CLI") and call.args for call in calls)
 
     @cached_property
     def _asked_of_objects(self) -> set[str]:
         """How methods begin that may be found by a text: `do_` of `getattr(self, "do_" + mode)`, nothing of `getattr(self, mode)`
         and `eval("self." + mode)`."""
-        calls = [n for n in self.script.table.parents if isinstance(n, ast.Call)]
+        calls = self.script.table.each(ast.Call)
         given = {one for call in calls for one in call.args}  # `print(getattr(self, name))`
         asked = (c for c in calls if _asks_by_name(c) and c not in given)
         found = {_beginning(c.args[1]) for c in asked if not self.script.is_imported(c.args[0])}

@@ -152,11 +152,8 @@ class Roles:
     @cached_property
     def _keeps_backward(self) -> bool:
         """Whether a `backward` is more than called: else no plain name is one."""
-        own = self.script.table.parents.items()
-        return any(
-            isinstance(n, ast.Attribute) and n.attr == "backward" and not isinstance(above, ast.Call)
-            for n, above in own
-        )
+        named = (n for n in self.script.table.each(ast.Attribute) if n.attr == "backward")
+        return any(not isinstance(self.script.parent(n), ast.Call) for n in named)
 
     def _steps_near(self, frame: Frame) -> bool:
         """Whether a frame, its class or a caller steps something."""

@@ -91,9 +91,7 @@ class Script(Code):
 
     def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
         """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
-        found = [
-            n for n in self.table.parents if isinstance(n, ast.Call) and is_one(n) and self.is_reached(n)
-        ]
+        found = [n for n in self.table.each(ast.Call) if is_one(n) and self.is_reached(n)]
         return sorted(found, key=place_of)
 
     def functions_of(self, call: ast.AST | None) -> list[Function]:

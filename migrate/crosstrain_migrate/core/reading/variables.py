@@ -90,11 +90,12 @@ class Variables:
             for one in self.script.table.each(ast.Import)
             for alias in one.names
         }
-        for node in self.script.table.parents:
-            is_bound = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
-            if isinstance(node, ast.Attribute) and root_of(node) in modules:
+        for node in self.script.table.each(ast.Name, ast.Attribute):
+            if not isinstance(node.ctx, ast.Store) or (
+                isinstance(node, ast.Attribute) and root_of(node) in modules
+            ):
                 continue  # `torch.backends.cudnn.benchmark = True` makes no variable of torch
-            if is_bound and (key := self.key(node)) is not None:
+            if (key := self.key(node)) is not None:
                 found.add(key)
         return found
 

@@ -10,9 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.distributed.wrappers import PARALLEL, NamesUsed, is_parallel
+from crosstrain_migrate.core.distributed.wrappers import PARALLEL, is_parallel, keeps_parallel
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.placing.first import chooses_visible
+from crosstrain_migrate.core.placing.first import choose_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_method
@@ -36,10 +36,15 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     for loader in script.calls if wrappers else ():
         if not script.dotted(loader.func).endswith("DataLoader") or not script.is_reached(loader):
             continue
-        samplers = (k.value for k in loader.keywords if k.arg == "batch_sampler")
-        makers = [loader, *(made for one in samplers for made in (one, *_bound(script, one)))]
-        named = (k for one in makers if isinstance(one, ast.Call) for k in one.keywords)
-        sizes = [*loader.args[1:2], *(k.value for k in named if k.arg == "batch_size")]
+        samplers = [k.value for k in loader.keywords if k.arg == "batch_sampler"]
+        made = [one for sampler in samplers for one in (sampler, *_bound(script, sampler))]
+        sizes = [*loader.args[1:2], *(k.value for k in loader.keywords if k.arg == "batch_size")]
+        sizes += [
+            a
+            for one in made
+            if isinstance(one, ast.Call)
+            for a in (*one.args, *(k.value for k in one.keywords))
+        ]
         for size, factor in ((given, one) for given in sizes for one in _factors(script, given)):
             if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
                 continue
@@ -53,9 +58,8 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     laid_out = [call for call in script.calls if wrappers and is_method(call, *_LAYS_OUT)]
     for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
         if script.is_reached(times) and not _cuts_by(script, times):
-            stay = any(NamesUsed(script).behind(call) is not None for call in wrappers)
             state = accelerators.state(times)
-            code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if stay else "1"
+            code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if keeps_parallel(script) else "1"
             plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
 
 
@@ -80,7 +84,8 @@ class _Gpus:
         given = [k.value for call in wrappers for k in call.keywords if k.arg == "device_ids"]
         given += [one for call in wrappers for one in call.args[1:2]]
         # `os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config["gpus"]))`
-        joined = (n for s in script.table.each(ast.Assign) if chooses_visible(s) for n in walk(s.value))
+        chosen = choose_visible(script, script.table.each(ast.Assign))
+        joined = (n for s in chosen if isinstance(s, ast.Assign) for n in walk(s.value))
         given += [n for n in joined if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)]
         self._lists = {*map(_name, given), *numbered_lists(script)} - {"", "map", "str"}
         ranges = (n for n in walk_all(given) if isinstance(n, ast.Call) and len(n.args) == 1)

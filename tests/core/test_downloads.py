@@ -25,6 +25,17 @@ other = MNIST("data", **dict(train=True, download=False))
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== a function that downloads, and a library's of its name
+import yaml
+def dump(path):
+    if os.path.exists(path):
+        return path
+    urlretrieve("http://x", path)
+    return path
+--
++ with accelerator.main_process_first():
+. rows = dump("rows")
+text = yaml.dump("rows")
 == a class that an option chooses, which downloads by itself, and one that the file makes
 from torchvision.datasets.utils import download_url
 class Birds:

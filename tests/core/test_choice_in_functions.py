@@ -339,6 +339,36 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is (cpu is None)
 
 
+SET_IN_MAIN = """import argparse
+<torch>
+from torch.utils.tensorboard import SummaryWriter
+{top}
+class Log:
+    def __init__(self):
+        self.writer = SummaryWriter("runs")
+def main():
+    global options
+    {own}
+    if options.log:
+        log = Log()
+    <model>
+    if options.cuda:
+        model.cuda()
+    <loop torch.nn.functional.mse_loss(model(x), y)>
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_option_that_the_function_itself_makes_a_global_is_asked_behind_it(is_own: bool) -> None:
+    parsed = "options = argparse.ArgumentParser().parse_args()"
+    text = SET_IN_MAIN.format(top="" if is_own else parsed, own=parsed if is_own else "pass")
+    after = converted(text)
+    assert after.index(parsed) < after.index("Accelerator(cpu=not options.cuda)")
+    assert after.count("Accelerator(") == 1
+
+
 IN_CALLED = """import argparse
 <torch>
 def train({given}, loader, model, optimizer):

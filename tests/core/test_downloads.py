@@ -138,6 +138,21 @@ def look():
 ~ print(words("w.txt"), marked("m.txt"))
 if not os.path.exists("seen"):
     look()
+== what a function makes by `torch.save`, which is no checkpoint, or else reads
+def made(path):
+~     torch.save([1], path)
+    return [1]
+def rows(path):
++     with PartialState().main_process_first():
+.     if not os.path.exists(path):
+.         return made(path)
+    return torch.load(path)
+def kept(path):
+    if not os.path.exists(path):
+        return made(path)
+    return [2]
+--
+~ print(rows("rows.pt"), kept("other.pt"))
 == a fetch that does not ask
 * urlretrieve("http://host/rows.zip", "rows.zip")
 + accelerator.wait_for_everyone()

@@ -206,6 +206,38 @@ def test_a_shared_class_prepares_where_it_trains(others: dict[str, str], script:
     assert ("prepare(self.model" in learn) is bool(others) is ("prepare(self.model" not in init)
 
 
+HELD_NETWORK = """
+import torch
+from torch.utils.data import DataLoader
+class Fitted:
+    def __init__(self):
+        self.device = {device}
+        self.net = torch.nn.BatchNorm1d(4).to(self.device)
+    def fit(self):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        for _ in range(2):
+            self.epoch(DataLoader(torch.ones(8, 4), 2), self.net, optimizer)
+    def epoch(self, loader, net, optimizer):
+        net.train()
+        for x in loader:
+            loss = self.net(x.to(self.device)).pow(2).mean()
+            <step loss>
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "given"),
+    [("torch.device('cpu')", "cpu=True"), ("'cuda' if torch.cuda.is_available() else 'cpu'", "")],
+)
+def test_an_object_s_network_is_prepared_for_the_optimizer_that_a_method_is_given(
+    device: str, given: str, tmp_path: Path
+) -> None:
+    files = {name: f"from fitted import Fitted\nFitted().{name}()\n" for name in ("fit", "__repr__")}
+    convert(write(tmp_path, fitted=HELD_NETWORK.format(device=device), **files), "fit")
+    assert "        self.net = accelerator.prepare(self.net)\n" in (tmp_path / "fitted.py").read_text()
+    assert f"accelerator = Accelerator({given})" in (tmp_path / "fit.py").read_text()
+
+
 GIVEN_DEVICE = {
     "trainer": """
         import torch

@@ -55,10 +55,9 @@ class Downloads:
                 self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
-            elif (helper := self.files.helpers.called(call)) is not None and self._fills([call]):
-                self._kept(
-                    call, {text for one in call.args for text in self.files.paths.spelled(one)}, helper
-                )
+            elif (helper := self.files.helpers.called(call)) and self.files.helpers.writes(helper):
+                paths = {text for one in call.args for text in self.files.paths.spelled(one)}
+                self._kept(call, paths, helper)
         self._plan_tests(self._reads_or_makes, self._fills_folder)
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):

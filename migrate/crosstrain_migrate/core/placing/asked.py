@@ -78,6 +78,33 @@ def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
     return None
 
 
+def is_always_cpu(script: Script, frames: list[Frame]) -> bool:
+    """Whether all that is moved goes to attributes that their classes alone bind, to the CPU, `self.device = torch.device("cpu")`,
+    or to where a tensor is."""
+    bound: dict[str, list[ast.expr]] = {}
+    for frame, given in _moves(script, frames):
+        home, text = origin(script, frame, written(given))
+        values = of_class(script, home, text) if text.startswith("self.") else []
+        is_tensors = isinstance(given, ast.Attribute) and given.attr in ("device", "dtype")
+        if values:
+            bound.setdefault(text.removeprefix("self."), []).extend(value for _, value in values)
+        elif not is_tensors and not script.dotted(given).startswith("torch."):
+            return False
+    devices = [value for values in bound.values() for value in values]
+    is_cpu = all(_sides_in(script, [one]) == {"cpu"} == {side_of(script, one)} for one in devices)
+    to_gpu = script.calls_that(lambda c: is_method(c, "cuda", "to") and _names_gpu(script, c))
+    stores = (n for n in script.table.each(ast.Attribute) if isinstance(n.ctx, ast.Store) and n.attr in bound)
+    is_own = all(written(one.value) == "self" for one in stores)
+    return bool(devices) and is_cpu and is_own and not any(map(script.is_reached, to_gpu))
+
+
+def _names_gpu(script: Script, move: ast.Call) -> bool:
+    """Whether a move is to a GPU, but where a tensor is already: `if x.is_cuda: ids = ids.cuda()`."""
+    tests = [one.test for one in script.around(move) if isinstance(one, ast.If)]
+    is_beside = any(isinstance(n, ast.Attribute) and n.attr == "is_cuda" for n in walk_all(tests))
+    return not is_beside and (is_method(move, "cuda") or "gpu" in _sides_in(script, move.args))
+
+
 def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
     """What something is moved to, first in the frames that run once."""
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)):

@@ -23,7 +23,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .asked import asked_device, device_among_settings, unknown_choice
+from .asked import asked_device, device_among_settings, is_always_cpu, unknown_choice
 from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .known import (
@@ -79,7 +79,7 @@ def device_choice(
     )
     if choice is not None or mapped:
         return choice
-    if is_given_cpu(script, frames, finders):
+    if is_given_cpu(script, frames, finders) or is_always_cpu(script, frames):
         return Choice("True", home, first)
     return device_among_settings(script, frames) or unknown_choice(script, frames)
 
@@ -104,10 +104,16 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
             if not isinstance(given, ast.Name | ast.Attribute):
                 return None
             asked = Replaced({name: given}).visit(asked)
-        elif script.binds(function, name):
+        elif script.binds(function, name) or _is_set_by_functions(script, name):
             return None
     choice = _placed(script, caller, ast.unparse(asked), call, at_head=False)
     return earliest(script, choice) if choice.code else None
+
+
+def _is_set_by_functions(script: Script, name: str) -> bool:
+    """`global args`, `args = parser.parse_args()`: a call's caller does not know it yet."""
+    said = (one for one in script.table.each(ast.Global) if name in one.names)
+    return any(script.stores(script.frame(one), name) for one in said)
 
 
 def earliest(script: Script, choice: Choice) -> Choice:

@@ -70,7 +70,8 @@ class Reached:
                 named = self._named_in(node) if isinstance(node.value, str) else ()
                 yield from (one for one in named if self._may_be_looked_up(one))
                 continue
-            if isinstance(node, ast.Attribute) and (held := held_by_file(self.script, node)):
+            held = held_by_file(self.script, node) if isinstance(node, ast.Attribute) else []
+            if held or (isinstance(node, ast.Attribute) and _is_file(self.script, node)):
                 yield from held
                 continue
             name = node if isinstance(node, str) else node.attr
@@ -336,6 +337,14 @@ def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
     imported = filter(script.is_imported, tabled(script, value))
     named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
     yield from (one for one in map(script.links.region, named) if one is not None)
+
+
+def _is_file(script: Code, asked: ast.Attribute) -> bool:
+    """Whether `tools.train` is a file, in `tools.train.restore(path)`; one that is not read is known by its package's own file:
+    `from . import train`."""
+    packages = (one for one in files_named(script, asked.value) if isinstance(one, Region))
+    beside = (node.level and not node.module for one in packages for node, _ in one.taken.get(asked.attr, ()))
+    return any(files_named(script, asked)) or any(beside)
 
 
 def _held_by(script: Code, module: ast.Module, name: str, depth: int) -> list[Function | ast.ClassDef]:

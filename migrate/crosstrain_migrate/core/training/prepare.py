@@ -16,7 +16,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
@@ -158,7 +158,11 @@ class Preparing:
                 models = models or [
                     t for m in inits for t in self.roles.models_of(m, optimizer.text) if t.startswith("self.")
                 ]
-            others = [*self._other_models(optimizer), *self._given_models(stepped, optimizer)]
+            others = [
+                *self._other_models(optimizer),
+                *self._given_models(stepped, optimizer),
+                *self._own_models(optimizer),
+            ]
             models += [text for text in dict.fromkeys(others) if text not in models]
             found += [
                 Held("model", text, optimizer.frame, optimizer.use)
@@ -204,6 +208,15 @@ class Preparing:
         return [
             one.text for model in models for one in self.holders.lifted(model) if one.frame is optimizer.frame
         ]
+
+    def _own_models(self, optimizer: Held) -> list[str]:
+        """The object's networks that its own method has given to an optimizer, which this method is given."""
+        frame = optimizer.frame
+        calls = self.script.callers(frame) if is_function_frame(frame) and self.script.class_of(frame) else []
+        given = [(self.script.frame(c), self.script.argument_for(c, frame, optimizer.text)) for c in calls]
+        own = [one for one in given if self.script.class_of(one[0]) is self.script.class_of(frame)]
+        texts = (text for above, one in own if one for text in self.roles.models_of(above, written(one)))
+        return [text for text in texts if text.startswith("self.")]
 
     def _loaders(self) -> list[Held]:
         """The loaders whose variables are bound anew; the others are prepared in place."""

@@ -244,6 +244,8 @@ def test_what_the_spawning_process_writes_one_process_writes() -> None:
     assert 'os.makedirs("run", exist_ok=True)' in after
     assert 'is_main_process:\n        with open("run/options.txt", "w") as file:' in after
     assert '.print("starting")' in after
+    of_machine = WRITES.replace('exists("run"):', 'exists("run") and args.rank == 0:')
+    assert 'os.makedirs("run", exist_ok=True)' in converted(of_machine)
     assert "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(" in after
     assert once_more(after) == after
 

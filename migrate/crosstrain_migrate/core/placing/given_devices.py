@@ -24,7 +24,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not isinstance(given, ast.Name) or not is_function_frame(frame) or script.is_entry(call):
         return False
     name = given.id
-    if _is_nobodys(script, frame, name):
+    own = [one for one in script.values(frame, name) if one is not call]
+    if _is_nobodys(script, frame, name) and all(side_of(script, one) for one in own):
         return True
     if cls is None:
         return False

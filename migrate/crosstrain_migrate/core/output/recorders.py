@@ -48,7 +48,7 @@ _WRITERS = frozenset({"SummaryWriter", "FileWriter", "create_file_writer"})  # o
 # Functions of libraries that only say something.
 _SAYS = words(
     "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
-    " typer.echo rich.print"
+    " typer.echo rich.print glog.info glog.logger.info loguru.logger.info loguru.logger.debug loguru.logger.success"
 )
 
 
@@ -379,5 +379,6 @@ def _warnings(level: ast.expr, name: str) -> str:
     """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other."""
     if isinstance(level, ast.Constant):
         return '"WARNING"' if level.value in ("INFO", "DEBUG") else ""
-    is_low = isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG")
-    return f"{written(level.value)}.WARNING" if is_low else ""
+    if isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG"):
+        return f"{written(level.value)}.WARNING"
+    return ""

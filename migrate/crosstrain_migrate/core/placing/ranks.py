@@ -66,10 +66,11 @@ class Ranks:
     def _multiplies(self, count: ast.Call) -> bool:
         """Whether the number only multiplies, `rows * args.gpus`: a batch for a DataParallel, which has them under plain python."""
         statement = self.script.statement(count)
-        is_kept = isinstance(statement, ast.Assign) and statement.value is count
-        text = written(statement.targets[0]) if is_kept else ""
-        reads = [one for frame in self.script.frames for one in self.script.reads(frame, text)]
-        of = map(self.script.parent, reads if is_kept else [count])
+        uses: list[ast.expr] = [count]
+        if isinstance(statement, ast.Assign) and statement.value is count:
+            text = written(statement.targets[0])
+            uses = [one for frame in self.script.frames for one in self.script.reads(frame, text)]
+        of = map(self.script.parent, uses)
         return all(isinstance(getattr(one, "op", None), ast.Mult) for one in of)
 
     def _count_without_gpus(self, count: ast.Call) -> None:

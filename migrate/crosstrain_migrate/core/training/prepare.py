@@ -212,7 +212,9 @@ class Preparing:
     def _own_models(self, optimizer: Held) -> list[str]:
         """The object's networks that its own method has given to an optimizer, which this method is given."""
         frame = optimizer.frame
-        calls = self.script.callers(frame) if is_function_frame(frame) and self.script.class_of(frame) else []
+        if not is_function_frame(frame) or self.script.class_of(frame) is None:
+            return []
+        calls = self.script.callers(frame)
         given = [(self.script.frame(c), self.script.argument_for(c, frame, optimizer.text)) for c in calls]
         own = [one for one in given if self.script.class_of(one[0]) is self.script.class_of(frame)]
         texts = (text for above, one in own if one for text in self.roles.models_of(above, written(one)))

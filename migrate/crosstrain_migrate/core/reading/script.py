@@ -89,6 +89,15 @@ class Script(Code):
         """Every call in reached code, in the order of the text."""
         return self.calls_that(lambda _: True)
 
+    @cached_property
+    def bars(self) -> set[str]:
+        """What holds a progress bar: of tqdm, or of the package `progress`, which is told `max=`, `next()` and `finish()`."""
+        ended = {written(n.func.value) for n in self.calls if is_method(n, "finish")}
+        of_tqdm = [n for n in self.calls if self.dotted(n.func).startswith("tqdm.")]
+        others = [n for n in self.calls if ended and any(k.arg == "max" for k in n.keywords)]
+        names = {name for call in others for name in self.names_of(call)} & ended
+        return names.union(*map(self.names_of, of_tqdm))
+
     def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
         """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
         found = [n for n in self.table.each(ast.Call) if is_one(n) and self.is_reached(n)]

@@ -20,7 +20,7 @@ from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
-_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
+_SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
 
 
 class Script(Code):
@@ -221,6 +221,11 @@ class Script(Code):
                 found[name].append(call)
         return found
 
+    @cached_property
+    def spawns(self) -> list[ast.Call]:
+        """Where torch starts the processes of a script: `mp.spawn(work, nprocs=4)`, `mp.start_processes(work, ...)`."""
+        return [call for call in self.calls if _SPAWNS.search(self.dotted(call.func))]
+
     def makes_group(self, call: ast.Call) -> bool:
         """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
         name, path = "init_process_group", self.dotted(call.func)
@@ -274,11 +279,7 @@ def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:
     if _is_of_object(script, call, function) and not script.is_imported(call.func):
         return False
     held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
-    if (
-        not held
-        and getattr(call.func, "attr", "") == function.name
-        and _LIBRARY.match(script.dotted(call.func))
-    ):
+    if not held and getattr(call.func, "attr", "") == function.name and script.is_of_library(call.func):
         return False  # `torchvision.models.resnet50()` beside `def resnet50():`
     return (not held or function in held) and not _is_given_another(script, call, function)
 

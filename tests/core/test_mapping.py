@@ -237,8 +237,9 @@ BEFORE = """    if not os.path.exists("run"):
 WRITES = NODE.replace("    mp.spawn(", f"{BEFORE}    mp.spawn(")
 
 
-def test_what_the_spawning_process_writes_one_process_writes() -> None:
-    after = converted(WRITES)
+@pytest.mark.parametrize("asked", ["", "args.rank == 0 and "])  # the rank of a machine
+def test_what_the_spawning_process_writes_one_process_writes(asked: str) -> None:
+    after = converted(WRITES.replace("if not os", f"if {asked}not os"))
     assert 'os.makedirs("run", exist_ok=True)' in after
     assert 'is_main_process:\n        with open("run/options.txt", "w") as file:' in after
     assert '.print("starting")' in after

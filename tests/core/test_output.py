@@ -60,6 +60,11 @@ print("done")
 print = logging.getLogger().info
 --
 print("done")
+== a logger that shows all its lines, but warnings are every process's
+from loguru import logger
+--
+* logger.info(f"{len(rows)} rows")
+logger.warning("few")
 == a bar
 - for i in tqdm(range(3)):
 + for i in tqdm(range(3), disable=not accelerator.is_main_process):

@@ -45,13 +45,15 @@ def score():
         ("from passing import score", "score()", True),
         ("from other import score as judged", "judged()", True),
         ("import other, pack", "pack.score.show()", False),  # a package's file, and no function
+        ("import other, pack", "pack.score.show(run).score()", True),  # of what a call gives
     ],
 )
 def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path: Path) -> None:
     files = {"other": OTHER, "mine": "def score():\n    return 1\n", "passing": "from other import score\n"}
     files |= {"pack/__init__": "from . import score\n", "pack/score": "def show(): 1\n"}
     (tmp_path / "pack").mkdir()
-    convert(write(tmp_path, entry=ENTRY.format(imports=imports, more=more), **files), "entry")
+    files |= {"pack/entry": ENTRY.format(imports=imports, more=more)}
+    convert(write(tmp_path, **files), "pack/entry")
     assert ((tmp_path / "other.py").read_text().strip() != OTHER.strip()) is is_edited
 
 

@@ -112,6 +112,7 @@ Pair = namedtuple("Pair", "a b")
 
 @on_ranks(2)
 def test_collective_operations() -> None:
+    assert broadcast_object_list(["x"]) == ["x"]  # before a script has its Accelerator
     accelerator = Accelerator(cpu=True)
     me = accelerator.process_index
     pair = accelerator.gather(Pair(torch.tensor([me]), {"b": torch.tensor(float(me))}))

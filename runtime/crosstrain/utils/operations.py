@@ -67,8 +67,9 @@ def broadcast(tensor: T, from_process: int = 0) -> T:
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace the items of every process's list by those of ``from_process``; returns the list."""
-    object_list[:] = RUN.comm.broadcast_object(object_list, from_process)
+    """Replace the items of every process's list by those of ``from_process``; returns the list. It starts the run where nothing
+    has: a helper that several scripts share calls it before they have an Accelerator."""
+    object_list[:] = RUN.start().broadcast_object(object_list, from_process)
     return object_list
 
 

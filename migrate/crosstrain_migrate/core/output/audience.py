@@ -54,6 +54,8 @@ class Audience:
         """Whether a guard in its own function lets one process through to a node."""
         if id(node) in self._guarded or not self._ours(node):
             return True
+        if self.is_first:
+            return False  # its rank is that of a machine
         below = node
         for one in self.script.around(node):
             if isinstance(one, FUNCTIONS):

@@ -48,7 +48,7 @@ _WRITERS = frozenset({"SummaryWriter", "FileWriter", "create_file_writer"})  # o
 # Functions of libraries that only say something.
 _SAYS = words(
     "torch_geometric.logging.log torch_geometric.logging.init_wandb pprint.pprint click.echo"
-    " typer.echo rich.print"
+    " typer.echo rich.print glog.info glog.logger.info loguru.logger.info loguru.logger.debug loguru.logger.success"
 )
 
 

@@ -335,7 +335,8 @@ def files_named(script: Code, value: ast.expr) -> Iterator[ast.Module]:
     if not isinstance(module, Region):
         return
     imported = filter(script.is_imported, tabled(script, value))
-    named = (script.links.find(module, 0, name) for one in imported for name in script.may_name(one))
+    names = (name for one in imported for name in script.may_name(one) if name)  # none of `Net(4).parts`
+    named = (script.links.find(module, 0, name) for name in names)
     yield from (one for one in map(script.links.region, named) if one is not None)
 
 

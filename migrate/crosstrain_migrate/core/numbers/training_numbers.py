@@ -73,7 +73,9 @@ class TrainingNumbers:
     def _loop_of_length(self, data: Data) -> ast.For | None:
         """The loop that takes its batches by `next` and ends with them: `for i in range(len(loader)):`."""
         loops = (n for n in self.script.within(data.frame) if isinstance(n, ast.For))
-        around = (n for n in loops if any(self.script.table.is_inside(b.call, n) for b in self.roles.backwards))
+        around = (
+            n for n in loops if any(self.script.table.is_inside(b.call, n) for b in self.roles.backwards)
+        )
         return next((n for n in around if knows(self.script, data.frame, n.iter, written(data.node))), None)
 
     def _behind(self, data: Data, loop: ast.For) -> None:

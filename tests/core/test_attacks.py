@@ -217,3 +217,36 @@ for x, y in DataLoader([], 8):
     said = [one.reason for one in done.findings if "waits for the other processes" in one.reason]
     assert (f"with Accelerator().no_sync({found}):" in done.text) is bool(found)
     assert bool(said) is not bool(found)
+
+
+PROJECTED = """
+<torch>
+net = torch.nn.Linear(4, 4)
+latent, rows, noises = torch.zeros(4), torch.ones(8, 4), []
+for size in range(2):
+    noises.append(torch.randn(4))
+for noise in noises:
+    noise.requires_grad = True
+latent.requires_grad = True
+optimizer = torch.optim.Adam({given}, lr=0.1)
+for turn in range(100):
+    x = rows{drawn}
+    <step (net(latent + noises[0]) - x).square().sum()>
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "drawn", "is_left"),
+    [
+        ("[latent]", "", True),
+        ("[latent] + noises", "", True),
+        ("[latent] + noises", "[torch.randint(8, (2,))]", False),  # each process draws rows of its own
+        ("[latent, *net.parameters()]", "", False),
+        ("[latent] + list(net.parameters())", "", False),
+        ("net.parameters()", "", False),
+    ],
+)
+def test_a_script_that_moves_tensors_of_its_own_alone_is_left(given: str, drawn: str, is_left: bool) -> None:
+    done = conversion(PROJECTED.format(given=given, drawn=drawn))
+    assert ("Accelerator" not in done.text) is is_left
+    assert any("no model trains here" in one.reason for one in done.findings) is is_left

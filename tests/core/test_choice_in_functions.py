@@ -339,6 +339,40 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is (cpu is None)
 
 
+MOVED = """import argparse
+<torch>
+def put(x, use_cuda):
+    return x.cuda() if use_cuda else x
+class Trainer:
+    def __init__(self, args):
+        self.on_gpu = args.gpu {more}
+        self.net = put(nn.Linear(4, 2), self.on_gpu){after}
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def fit(self, loader):
+        for x, y in loader:
+            <self.step F.mse_loss(self.net(put(x, {given})), y)>
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", action="store_true")
+options = parser.parse_args()
+Trainer(options).fit(DataLoader([], 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "after", "given", "is_asked"),
+    [
+        ("and torch.cuda.is_available()", "", "self.on_gpu", True),
+        ("", "", "self.on_gpu", True),
+        ("", "", "len(x) > 2", False),
+        ("", ".cuda()", "self.on_gpu", False),  # the model is there in any case
+        ("", "; device = 'cuda' if torch.cuda.is_available() else 'cpu'", "self.on_gpu", False),
+    ],
+)
+def test_a_helper_that_moves_by_what_all_give_it(more: str, after: str, given: str, is_asked: bool) -> None:
+    done = converted(MOVED.format(more=more, after=after, given=given))
+    assert ("parse_args()\naccelerator = Accelerator(cpu=not options.gpu)\n" in done) is is_asked
+
+
 SET_IN_MAIN = """import argparse
 <torch>
 from torch.utils.tensorboard import SummaryWriter

@@ -121,3 +121,31 @@ def test_an_attribute_that_a_base_class_binds_in_any_case() -> None:
     text = IN_CLASS.replace("class Runner:", base).replace("Runner:", "Runner(Base):")
     after = converted(text.replace("self.loader = DataLoader(range(8), 2)", init))
     assert "for numbers in accelerator.prepare(self.loader):" in after
+
+
+IN_OPTIONS = """import sys, types
+<torch>
+options = types.SimpleNamespace(decays="--decays" in sys.argv)
+def train():
+    for x in DataLoader(torch.ones(8, 4), 2):
+        <step model(x).square().mean()>
+        if options.decays:
+            options.schedule.step()
+torch.manual_seed(0)
+<model>
+{test}
+    options.schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+train()
+print("=", optimizer.param_groups[0]["lr"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_there"), [("if options.decays:", True), ("with open(__file__):", False)]
+)
+def test_an_option_that_makes_a_part_of_the_options(test: str, is_there: bool, tmp_path: Path) -> None:
+    script = IN_OPTIONS.format(test=test)
+    after = converted(script)
+    assert ("2)\n    accelerator.prepare(options.schedule)\n" in after) is is_there
+    assert plain(tmp_path, after) == plain(tmp_path, script)
+    assert set(launched(tmp_path, after, "--decays")) == set(plain(tmp_path, script, "--decays"))

@@ -26,6 +26,9 @@ TELLS = "print(seen / count)"
     [
         ("len(rows)", "args.batch_size", TELLS, True),
         ("len(rows)", "args.batch_size", "if seen - epoch * count > 8: print(epoch)", True),
+        ("len(rows)", "args.batch_size", "show(epoch, seen, count)", True),
+        ("len(rows)", "args.batch_size", "show(f'{seen} of {count}')", True),
+        ("100", "args.batch_size", "show(epoch, seen, count)", False),
         ("100", "args.batch_size", TELLS, False),  # an option: every so many rows
         ("len(rows)", "args.batch_size", "print(count / seen)", False),  # a mean
         ("len(rows)", "1", TELLS, False),

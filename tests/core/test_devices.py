@@ -231,16 +231,34 @@ class Part:
         self.rows = self.rows.cuda(device)
     def draw(self, **options):
         return torch.device(options.pop("device", self.place))
+    def gather(self, backend):
+        return torch.device("cpu" if backend == "gloo" else "cuda")
+def build(device=None):
+    if device is None:
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    device = torch.device(device)
+    return device
+def small(device=None):
+    return build(device)
+def set_up(settings, device=None):
+    if device is None:
+        device = settings.device
+    return torch.device(device)
 """
 
 
 @pytest.mark.parametrize(("given", "is_left"), [("", True), ('device="cuda"', False)])
 def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: Path) -> None:
-    text = f"import shared\n{script(before=f'part = shared.Part(); part.cuda(); part.draw({given})')}"
+    own = f"part = shared.Part(); part.cuda(); part.draw({given}); part.gather(kind); shared.build({given})"
+    own += "; shared.set_up(args)"
+    text = f"import shared\n{script(before=own)}"
     convert(write(tmp_path, shared=SHARED, other=text, entry=text), "entry")
     after = (tmp_path / "shared.py").read_text()
     assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
     assert 'torch.device(PartialState().device if device else "cpu")' in after
+    assert 'torch.device("cpu" if backend == "gloo" else PartialState().device)' in after
+    assert ("    device = torch.device(device)\n" in after) is is_left
+    assert "        device = settings.device\n    return PartialState().device\n" in after
 
 
 def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:

@@ -25,6 +25,17 @@ other = MNIST("data", **dict(train=True, download=False))
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== a function that downloads, and a library's of its name
+import yaml
+def dump(path):
+    if os.path.exists(path):
+        return path
+    urlretrieve("http://x", path)
+    return path
+--
++ with accelerator.main_process_first():
+. rows = dump("rows")
+text = yaml.dump("rows")
 == a class that an option chooses, which downloads by itself, and one that the file makes
 from torchvision.datasets.utils import download_url
 class Birds:
@@ -355,3 +366,31 @@ def test_files_made_once_are_whole_when_others_read_them(before: str, first: boo
         for name in "abc":
             (folder / "rows" / f"{name}.txt").touch()
         assert train(folder, "script", 2) == [3.0, 3.0]
+
+
+TOGETHER = """
+    import torch
+    from torch.utils.data import DataLoader
+    from torchtext.vocab import GloVe
+    class Rows:
+        def __init__(self):
+            self.words = GloVe("6B")
+            {batches}
+        def next_batch(self):
+            return next(self.batches)
+"""
+
+
+@pytest.mark.parametrize(
+    ("batches", "inside"),
+    [("self.batches = iter(DataLoader(torch.ones(8, 1), 2))", True), ("self.batches = other", False)],
+)
+def test_a_download_beside_what_all_processes_do_together(batches: str, inside: bool, tmp_path: Path) -> None:
+    loop = "for i in range(4):\n    x = rows.next_batch()\n    <step model(x).mean()>\n"
+    entry = f"<torch>\nfrom shared import Rows\nrows = Rows()\n<model>\n{loop}"
+    shared = TOGETHER.replace("{batches}", batches)
+    folder = write(tmp_path, script=entry, shared=shared, other="import shared\nprint(shared.Rows())")
+    convert(folder, "script")
+    first = "accelerator.main_process_first():\n"
+    assert (f'{first}            self.words = GloVe("6B")' in (folder / "shared.py").read_text()) is inside
+    assert (f"{first}    rows = Rows()" in (folder / "script.py").read_text()) is not inside

@@ -59,6 +59,8 @@ print(hits)
         ("bar = tqdm(total=len(test_loader))", "test_loader", True),
         ("bar = tqdm(total=len(test_loader) * 8)", "test_loader", False),
         ("\nif hits: bar = tqdm(total=len(test_loader))", "test_loader", False),
+        ("bar = Bar(max=len(test_loader)); bar.finish()", "test_loader", True),  # of the package `progress`
+        ("bar = Bar(max=len(test_loader))", "test_loader", False),
         ("own_loader = Batches(rows)", "tqdm(own_loader)", False),  # which may be no DataLoader
         ("bar = None", "tqdm(enumerate(test_loader))", False),
         ("bar = None", "tqdm(test_loader, total=3)", False),
@@ -66,7 +68,7 @@ print(hits)
 )
 def test_a_bar_ends_with_the_batches_of_its_process(above: str, data: str, ends: bool) -> None:
     after = converted(TRAIN + BARS.format(above=above, data=data))
-    assert ("total=" in after and "_loader.own_length" in after) is ends
+    assert ("_loader.own_length" in after) is ends
 
 
 IN_TRAINING = """
@@ -316,6 +318,10 @@ for phase in ["train", "test"]:
 -> for x, y in accelerator.prepare(loaders[phase]):
 !! if phase == 'test' else
 """),
+    *(
+        evaluating(f"lists by name, {made}", f"rows = {made}", "rows['a'].append(y)", "rows", PREPARED)
+        for made in ("{'a': []}", "defaultdict(lambda: [])", "{n: [] for n in names}")
+    ),
     evaluating(
         "batches that are taken apart before the model is asked, and a bar",
         "hits = 0",
@@ -332,7 +338,15 @@ WHOLE = [
         whole(one, "hits = 0", f"{HITS}\n        {one}", "", "shown inside the loop alone")
         for one in ("progress_bar('%.3f' % (100. * hits / 8))", "bar.set_postfix(hits=hits)")
     ),
-    whole("sums", "hits = [0.0] * 10", HITS.replace("hits", "hits[int(y[0])]"), "hits", "list of sums"),
+    *(
+        whole(f"{at} of {made}", f"hits = {made}", f"hits{at}{change}", "hits", "a list of sums or lists")
+        for made, at, change in (
+            ("[0.0] * 10", "[int(y[0])]", " += 1"),
+            ("[[] for _ in range(2)]", "[0]", ".append(y)"),
+            ("{'a': [0] * 2}", "['a'][0]", " += y.sum()"),
+            ("defaultdict(lambda: [0, 0])", "['a'][0]", " += y.sum()"),
+        )
+    ),
     whole(
         "a share", "hits = 0", f"{HITS}\n        rate = hits / len(y)", "rate", "computed of what it adds up"
     ),

@@ -57,6 +57,16 @@ def test_a_bar_in_which_the_training_loop_stands() -> None:
 
 
 @pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
+def test_a_length_that_the_training_function_is_given(test: str, above: bool) -> None:
+    text = MEASURED.format(lines="pass", part=test, behind="pass").replace("print(len(loader), [loader])", "")
+    text = text.replace("epoch):", "epoch, total):", 1).replace("start, total = 0, 0", "pass")
+    text = text.replace("for epoch", "n = len(loader)\nprint(n)\nfor epoch").replace(
+        "epoch)\n", "epoch, n)\n"
+    )
+    assert ("loader)\nn = len(loader)" in converted(text)) is above
+
+
+@pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
 def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, above: bool) -> None:
     text = MEASURED.format(lines="pass", part="1", behind=f"    print({test})")
     text = text.replace("start, total = 0, 0", "pass").replace("print(len(loader), [loader])\n", "")

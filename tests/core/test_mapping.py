@@ -58,6 +58,8 @@ def test_a_process_that_ends_with_an_error_tells_the_launcher(handler: str, is_t
     assert "raise" not in converted(text.replace("stop()", "os._exit(1)"))
     kept = f"context = {spawn.replace('work,', 'fn=work,', 1)}\n    while not context.join():\n        pass"
     assert converted(NODE.replace(spawn, kept)).replace("context = ", "") == converted(NODE)
+    started = NODE.replace("mp.spawn(", "mp.start_processes(")
+    assert converted(started.replace("args=(args,)", "args=(args,), start_method='fork'")) == converted(NODE)
 
 
 def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes() -> None:
@@ -243,6 +245,8 @@ def test_what_the_spawning_process_writes_one_process_writes(asked: str) -> None
     assert 'os.makedirs("run", exist_ok=True)' in after
     assert 'is_main_process:\n        with open("run/options.txt", "w") as file:' in after
     assert '.print("starting")' in after
+    of_machine = WRITES.replace('exists("run"):', 'exists("run") and args.rank == 0:')
+    assert 'os.makedirs("run", exist_ok=True)' in converted(of_machine)
     assert "        if gpu == 0:\n            print(epoch, loss.item())\n            torch.save(" in after
     assert once_more(after) == after
 
@@ -257,6 +261,10 @@ def test_what_the_spawned_processes_write_is_their_own() -> None:
     both = worker.replace(BEFORE, "    note(args)\n").replace("mp.spawn(", "note(args)\n    mp.spawn(")
     shared = both.replace("def work(", f"def note(args):\n{BEFORE}\ndef work(", 1)
     assert '    print("starting")\n' in converted(shared)
+    sent = shared.replace("(gpu, args)", "(gpu, run, args)").replace("    note(args)\n", "    run(args)\n", 1)
+    sent = sent.replace("args=(args,)", "args=(run, args)").replace("    note(args)\n    mp", "    mp")
+    sent = sent.replace("def main():", "def main(run):").replace("    main()", "    main(note)")
+    assert '    print("starting")\n' in converted(sent)
 
 
 @pytest.mark.parametrize("more", ["if args.rank == 0:\n        {}", "{}\n    else:\n        print('there')"])

@@ -85,6 +85,8 @@ other = tqdm(total=3); log(other._time())
 + bar = tqdm(total=3, disable=not accelerator.is_main_process)
 other = rows.n
 bar.update(1)
+* bar.write("one")
+rows.write("two")
 == a block that only writes is guarded as a whole
 * with open("options.json", "w") as file:
 .     json.dump(options, file)

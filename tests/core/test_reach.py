@@ -211,7 +211,7 @@ def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: 
 
 
 def test_a_function_of_a_library_is_none_of_the_projects() -> None:
-    text = "from torchvision import models\nimport nets\ndef vgg(): ...\nmodels.vgg()\nnets.vgg()\nvgg()"
+    text = "import rare as models\nfrom . import nets\ndef vgg(): ...\nmodels.vgg()\nnets.vgg()\nvgg()"
     script = Script(text)
     assert [one.lineno for one in script.callers(script.functions("vgg")[0])] == [5, 6]
 

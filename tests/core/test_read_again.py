@@ -36,6 +36,13 @@ text = Path("ref").read_text()
 * np.save("ref.npy", text)
 + accelerator.wait_for_everyone()
 count = os.popen("wc -l ./ref.npy").read()
+== an object of a library that is made of a file reads it, and has done so where it is removed
+* rows.to_csv("rows.csv")
+other = TabularDataset("more.csv"), Rows("rows.csv")
++ accelerator.wait_for_everyone()
+table = data.TabularDataset("./rows.csv", format="csv")
++ accelerator.wait_for_everyone()
+* os.remove("rows.csv")
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():
@@ -47,6 +54,20 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
+== nobody waits in a function that one process alone comes to, as often as it does
+def old(path):
+    return open(path).read()
+def stamp(names):
+    for name in names:
+        path = "%s/%s" % (out, name)
+        with open("new", "w") as file:
+            file.write(old(path))
+        shutil.move("new", path)
+--
+for turn in range(2):
+-     stamp(["a"])
++     if accelerator.is_main_process:
++         stamp(["a"])
 == also in a function that is called in a try, whose failure is raised again
 def table_of(rows):
 -     np.save("table.npy", rows)

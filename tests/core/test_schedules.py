@@ -244,6 +244,22 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
+@pytest.mark.parametrize(
+    ("total", "step", "is_prepared"),
+    [
+        ("3 * len(loader)", "if by_epochs: scheduler.step()", False),
+        ("3 * len(loader)", "if by_epochs: other.step()", True),
+        ("20", "if by_epochs: scheduler.step()", True),  # whose end nothing knows
+    ],
+)
+def test_a_schedule_that_may_move_by_epochs_instead(total: str, step: str, is_prepared: bool) -> None:
+    text = COUNTED.format(loop="for epoch in range(3)", behind="pass").replace("20", total)
+    text = text.replace("        scheduler", "        if not by_epochs: scheduler")
+    after = converted(text.replace("epoch += 1", step))
+    assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared
+    assert (after.index("accelerator.prepare(") < after.index("scheduler =")) is not is_prepared
+
+
 LIMITED = COUNTED.replace("scheduler =", "total = limit or 3 * len(loader)\nscheduler =", 1).replace(
     "20", "2 * total"
 )

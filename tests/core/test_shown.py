@@ -82,6 +82,26 @@ def test_what_may_differ_between_the_processes_stays(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "is_reduced"), [("net(x, y)", True), ("F.mse_loss(x, y, reduction='sum')", False)]
+)
+def test_a_part_of_a_loss_is_that_of_the_whole_batch(part: str, is_reduced: bool) -> None:
+    line = "loss = criterion(model(x), y)\n"
+    text = SCRIPT.format(shown="print(f'{part.data:.3f}', part.item())")
+    text = text.replace(line, f"part = {part}\n        {line[:-1]} + 0.1 * part\n")
+    done = convert(f"import torch.nn.functional as F\n{text}", "crosstrain", lambda rule, node: True).text
+    assert ('{accelerator.reduce(part, "mean").data:.3f}' in done.replace("'mean'", '"mean"')) is is_reduced
+    assert ('accelerator.reduce(part, "mean").item()' in done) is is_reduced
+
+
+@pytest.mark.parametrize(
+    "scaled", ["scaler.scale(loss).backward()", "with amp.scale_loss(loss, optimizer) as it: it.backward()"]
+)
+def test_a_loss_that_is_scaled_for_its_backward(scaled: str) -> None:
+    text = SCRIPT.format(shown="print(loss.item())").replace("loss.backward()", scaled)
+    assert MEAN in convert(text, "crosstrain", lambda rule, node: True).text
+
+
+@pytest.mark.parametrize(
     ("behind", "is_reduced"),
     [
         ("    print(epoch, loss.item())", True),

@@ -48,7 +48,7 @@ from .placing.made_tensors import (
 from .placing.ranks import tell_ranks
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
-from .plan import CORE, OURS, Plan
+from .plan import CORE, OURS, Plan, finding_at
 from .reading.certain import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
@@ -122,6 +122,12 @@ def convert(
     roles = Roles(script)
     if not roles.trains and not trains_in_wrapper(script):
         return Conversion(text, findings=tuple(unseen_training(script)))
+    if roles.trains_no_model and not draws_batches(script, roles):
+        reason = "no model trains here, but tensors that the script makes: each process would do the same"
+        said = finding_at(
+            roles.optimizers[0].call, SAME_DATA, reason, "nothing needs to be done", Severity.NOTE
+        )
+        return Conversion(text, findings=(said,))
     if over := handed_over(script, roles.frames):
         return Conversion(text, findings=tuple(over))
     if not in_spite and (refused := known_wrong(script, roles)):

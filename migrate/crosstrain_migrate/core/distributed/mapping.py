@@ -106,7 +106,7 @@ class Mapping:
                 plan_wrapper(self.plan, self.accelerators, call)
             elif name.endswith("convert_sync_batchnorm") and call.args:
                 self._synchronised(call)
-            elif name.endswith("multiprocessing.spawn"):
+            elif call in self.script.spawns:
                 self._spawn(call)
             elif name.endswith("DistributedSampler"):
                 self._sampler(call)
@@ -265,7 +265,7 @@ class BeforeSpawn:
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.spawns = [c for c in script.calls if script.dotted(c.func).endswith("multiprocessing.spawn")]
+        self.spawns = script.spawns
         self._frames: dict[Frame, bool] = {}
 
     def is_alone(self, node: ast.AST) -> bool:
@@ -283,5 +283,10 @@ class BeforeSpawn:
         if frame not in self._frames:
             self._frames[frame] = False  # for a function that calls itself
             calls = self.script.callers(frame)
-            self._frames[frame] = bool(calls) and all(map(self.holds, calls))
+            self._frames[frame] = bool(calls) and all(map(self.holds, calls)) and not self._is_sent(calls)
         return self._frames[frame]
+
+    def _is_sent(self, calls: list[ast.Call]) -> bool:
+        """Whether a function is given to one of the project that spawns, `launch(main, args)`: the processes run it."""
+        starters = [self.script.frame(one) for one in self.spawns]
+        return any(one in starters for call in calls for one in self.script.functions_of(call))

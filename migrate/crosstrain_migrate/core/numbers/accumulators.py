@@ -242,11 +242,8 @@ class Pass:
         start = self.start(text)
         if start is None:
             raise Unsure(f"`{text}` does not start at zero for this pass")
-        entries = [
-            n for k, n in made if k is Change.SUM and isinstance(getattr(n, "target", None), ast.Subscript)
-        ]
-        if entries and isinstance(start, ast.List | ast.ListComp | ast.BinOp):
-            raise Unsure(f"`{text}` is a list of sums")
+        if any(_changes_item(start, node) for _, node in made):
+            raise Unsure(f"`{text}` is a list of sums or lists")
         if is_open(start):
             raise Unsure(f"`{text}` gets its keys as it goes")
         is_none = isinstance(start, ast.Constant) and start.value is None
@@ -347,6 +344,20 @@ class Pass:
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         cls = next((c for v in values if (c := self.script.class_made(v)) is not None), None)
         return cls is not None and only_adds(self.script, cls, method) and is_understood(self.script, cls)
+
+
+def _changes_item(start: ast.expr | None, change: ast.AST) -> bool:
+    """Whether a change is one of an item of a list, which `merge` would join as a whole: `hits[c] += 1`, `rows[i].append(x)`,
+    also of a list that is an entry, `counts[name][c] += 1`."""
+    changed = getattr(change, "target", getattr(getattr(change, "func", None), "value", None))
+    while isinstance(changed, ast.Subscript):
+        if isinstance(start, ast.List | ast.ListComp | ast.BinOp):
+            return True
+        held = [*start.values] if isinstance(start, ast.Dict) else [getattr(start, "value", None)]
+        if isinstance(start, ast.Call) and start.args:  # `defaultdict(lambda: [0] * 4)`
+            held = [getattr(start.args[0], "body", None)]
+        start, changed = held[0] if held else None, changed.value
+    return False
 
 
 def adds_itself(script: Script, frame: Frame, loop: ast.For, text: str) -> bool:

@@ -254,17 +254,19 @@ class Merging:
             self.plan.replace(end, RULE, "", self._of_loader(one, name, "own_length", f"len({name})"), group)
 
     def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
-        """`len(loader)` of `bar = tqdm(total=len(loader))`, above which the loader can be prepared, and which the loop moves:
-        `bar.update()`."""
+        """`len(loader)` of `bar = tqdm(total=len(loader))`, or of `Bar(max=len(loader))`, above which the loader can be
+        prepared, and which the loop moves: `bar.update()`."""
         length = f"len({ast.unparse(one.source)})"
-        moved = {written(n.func.value) for n in walk(one.loop) if is_method(n, "update")}
+        moved = {written(n.func.value) for n in walk(one.loop) if is_method(n, "update", "next")}
         beside = [*self.script.suite_of(self._outwards(one, one.loop)), *self.script.around(one.loop)]
-        bars = [c for c in self.script.calls_in(one.frame) if last_name(c.func) == "tqdm" and not c.args]
+        bars = [
+            c for c in self.script.calls_in(one.frame) if self.script.names_of(c) & self.script.bars & moved
+        ]
         return [
             k.value
             for bar in bars
             for k in (bar.keywords if self.script.statement(bar) in beside else ())
-            if k.arg == "total" and ast.unparse(k.value) == length and self.script.names_of(bar) & moved
+            if k.arg in ("total", "max") and ast.unparse(k.value) == length
         ]
 
     def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:

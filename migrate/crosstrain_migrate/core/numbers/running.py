@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
-from crosstrain_migrate.core.reading.roles import Backward, Roles
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import loss_of
+from crosstrain_migrate.core.training.backward import parts_of, trained_loss
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 
@@ -55,8 +55,10 @@ class Leaving:
         """The loops, and the passes outside of any, out of which a number comes."""
         seen = set[_Region]()
         work = [_Region(d.frame, loop, frozenset(), frozenset()) for loop, d in self._loops.items()]
-        losses = [(b.call, _variable(_loss_of(self.script, b))) for b in self.roles.backwards]
-        work += [self._region(call, frozenset({loss} - {""})) for call, loss in losses]
+        losses = [(b.call, trained_loss(self.script, b)) for b in self.roles.backwards]
+        for call, loss in losses:
+            parts = parts_of(self.script, self.script.frame(call), loss)
+            work.append(self._region(call, frozenset({*parts, _variable(loss)} - {""})))
         makers = [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
         work += makers
         for _ in range(_DEPTH):
@@ -79,9 +81,10 @@ class Leaving:
         around = next((one for one in loops if one in self._loops), None) or next(iter(loops), frame)
         return _Region(frame, around, names, calls)
 
-    def _makers(self, losses: list[tuple[ast.Call, str]]) -> list[Function]:
+    def _makers(self, losses: list[tuple[ast.Call, ast.expr]]) -> list[Function]:
         """What the project's objects do that make a loss when they are called."""
-        made = {value for call, loss in losses for value in self.script.values(self.script.frame(call), loss)}
+        frames = ((self.script.frame(call), _variable(loss)) for call, loss in losses)
+        made = {value for frame, loss in frames for value in self.script.values(frame, loss)}
         called = [f for name in ("forward", "__call__") for f in self.script.functions(name)]
         return [f for f in called if not made.isdisjoint(self.script.callers(f))]
 
@@ -213,13 +216,6 @@ class Leaving:
                 ):
                     return True
         return False
-
-
-def _loss_of(script: Script, one: Backward) -> ast.expr:
-    """What a pass starts from, also by a variable, `go = loss.backward`."""
-    loss = loss_of(one.call)
-    bound = script.values(one.frame, loss.id) if loss is one.call.func and isinstance(loss, ast.Name) else []
-    return bound[0].value if bound and isinstance(bound[0], ast.Attribute) else loss
 
 
 def _variable(node: ast.expr | None) -> str:

@@ -14,9 +14,9 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
-from crosstrain_migrate.core.reading.roles import Backward, Roles
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import sums_over_rows
+from crosstrain_migrate.core.training.backward import parts_of, sums_over_rows, trained_loss
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
@@ -39,7 +39,7 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
     for one in roles.backwards:
         loop = next((around for around in script.loops_around(one.call) if around in loops), None)
         if isinstance(loop, ast.For) and accelerators.at_hand(one.call):
-            losses[loops[loop]].add(_loss(one))
+            losses[loops[loop]] |= parts_of(script, one.frame, trained_loss(script, one))
     numbers = TrainingNumbers(plan, roles, accelerators)
     for loop, data in loops.items():
         if isinstance(loop, ast.For) and loop not in dealt and accelerators.at_hand(loop):
@@ -48,7 +48,7 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
         assert isinstance(data.loop, ast.For)
         for call in _prints(script, data.frame, data.loop):
             totals = _totals(numbers, data, data.loop, call)
-            means = _means(script, data.frame, call, names - {""})
+            means = _means(script, data.frame, call, names)
             if data.loop in dealt and (totals or means):
                 plan.note(RULE, data.loop, LOCAL, REDUCE)
             elif totals is not None and means is not None:
@@ -60,7 +60,7 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
                     )
         for call in prints_behind(script, data.frame, data.loop):
             # What the loop added up is reduced behind it already.
-            means = _means(script, data.frame, call, names - {""})
+            means = _means(script, data.frame, call, names)
             is_alike = _is_alike_behind(script, call, data.loop)
             if means and is_alike and _totals(numbers, data, data.loop, call) is not None:
                 _reduce(plan, accelerators.name, {}, means)
@@ -126,12 +126,6 @@ def _rows(call: ast.Call, loop: ast.For) -> list[ast.expr]:
 def _counts_rows(node: ast.expr, batch: set[str]) -> bool:
     counts = ("len({})", "{}.size(0)", "{}.shape[0]")
     return ast.unparse(node) in {one.format(name) for one in counts for name in batch}
-
-
-def _loss(one: Backward) -> str:
-    """The variable that a backward starts from; empty for another expression."""
-    of = one.call.func.value if is_method(one.call, "backward") else None
-    return of.id if isinstance(of, ast.Name) else ""
 
 
 def _prints(script: Script, frame: Frame, loop: Loop) -> list[ast.Call]:
@@ -201,7 +195,9 @@ def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> li
     """Every `x.item()` of a print, where each is a mean over the batch, and the losses that it formats as they are; None
     where one may be something else."""
     items = [n for n in walk(call) if is_method(n, "item")]
-    if not all(_is_mean(script, frame, read.func.value, losses, 0) for read in items):
+    parts = [n.value for n in walk(call) if isinstance(n, ast.Attribute) and n.attr == "data"]
+    parts = [n for n in parts if isinstance(n, ast.Name) and _is_formatted(script, n)]
+    if not all(_is_mean(script, frame, of, losses, 0) for of in (*parts, *(n.func.value for n in items))):
         return None
     formatted = [
         n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)
@@ -210,8 +206,10 @@ def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> li
 
 
 def _is_formatted(script: Script, node: ast.Name, with_format: bool = True) -> bool:
-    """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss)`, `f"{loss:.4f}"`"""
+    """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss.data)`, `f"{loss:.4f}"`"""
     parent = script.parent(node)
+    if isinstance(parent, ast.Attribute) and parent.attr == "data":
+        parent = script.parent(parent)
     if isinstance(parent, ast.Tuple):
         parent = script.parent(parent)
     if isinstance(parent, ast.FormattedValue):

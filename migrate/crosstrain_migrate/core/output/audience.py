@@ -62,6 +62,7 @@ class Audience:
                 return False
             if (
                 isinstance(one, ast.If)
+                and not self.is_first  # whose rank is its machine's
                 and below not in one.orelse
                 and below is not one.test
                 and _asks_process(one.test)
@@ -144,6 +145,14 @@ class Audience:
         if isinstance(loop, ast.While) or loop in self._passes or not isinstance(loop.target, ast.Name):
             return set()
         return {loop.target.id} if written(loop.iter).startswith("range(") else set()
+
+    def is_part(self, node: ast.AST, function: Function, depth: int = _DEPTH) -> bool:
+        """Whether a node is run by a function alone, or by those that it calls, or is its call."""
+        frame = self.script.frame(node)
+        if frame is function or node in self.script.callers(function):
+            return True
+        calls = self.script.callers(frame) if depth and not isinstance(frame, ast.Module) else []
+        return bool(calls) and all(self.is_part(one, function, depth - 1) for one in calls)
 
     def comes_after(self, later: ast.AST, earlier: ast.AST) -> bool:
         """Whether a run may come to one node when it has been at the other: below it, or in the next turn of a loop."""

@@ -238,10 +238,12 @@ class Downloads:
         )
 
     def _first(self, call: ast.Call, statement: ast.stmt) -> None:
-        """The main process comes to a statement first. In a file that other scripts share, to the call of its function."""
+        """The main process comes to a statement first. In a file that other scripts share, to the call of its function, if
+        nothing in that is done together."""
         frame = self.script.frame(statement)
         shared = is_function_frame(frame) and self.script.is_shared(frame.body[0])
-        self._plan(call, (self._calls_of(frame, 4) if shared else None) or [statement])
+        calls = self._calls_of(frame, 4) if shared else []
+        self._plan(call, calls if calls and all(map(self._may_wait, calls)) else [statement])
 
     def _at_calls(self, call: ast.Call) -> None:
         """The main process comes first to every call of the function around a fetch."""

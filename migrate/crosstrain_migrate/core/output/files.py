@@ -334,7 +334,7 @@ class Files:
         reads = [
             c
             for c in self.script.calls
-            if (c is not call and self.read.behind(c, statement, paths))
+            if (self.read.behind(c, statement, paths) and not self.audience.is_part(c, function))
             or (
                 weights
                 and self.script.dotted(c.func) == "torch.load"

@@ -88,6 +88,8 @@ class Recorders:
                 continue
             if name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange"):
                 self._bar(call)
+            elif self.script.names_of(call) & self.script.bars:
+                self.plan.note(PRINT, call, "every process draws this bar", "nothing needs to be done")
             elif isinstance(self.script.statement(call), ast.Expr) and (
                 name in _SAYS or (name == "wandb.log" and self._shows_media(call))
             ):

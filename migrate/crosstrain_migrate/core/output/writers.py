@@ -54,10 +54,7 @@ SHOWS = words(
     " cv2.imshow cv2.namedWindow cv2.waitKey cv2.destroyAllWindows"
 )
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
-ECHOES = words(
-    "tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write click.echo click.secho typer.echo pprint.pprint"
-    " pprint.pp rich.print termcolor.cprint"
-)
+ECHOES = words("click.echo click.secho typer.echo pprint.pprint pprint.pp rich.print termcolor.cprint")
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
 _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
@@ -67,6 +64,9 @@ _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open"})
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
+_OBJECT_OF_FILE = re.compile(
+    r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$"
+)  # `TabularDataset(path, format="csv")`
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 # Libraries whose functions save together, or have been seen to by other rules.
@@ -260,9 +260,12 @@ def shows(script: Script, call: ast.Call) -> bool:
 
 
 def speaks(script: Script, call: ast.Call) -> bool:
-    """Whether a call prints otherwise than by `print`."""
+    """Whether a call prints otherwise than by `print`, or has a bar print above itself."""
     name = script.dotted(call.func)
-    return name in STREAMS or name in ECHOES
+    of_bar = is_method(call, "write") and (
+        name.startswith("tqdm.") or written(call.func.value) in script.bars
+    )
+    return name in STREAMS or name in ECHOES or of_bar
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:
@@ -314,6 +317,8 @@ def reads_file(script: Script, call: ast.Call) -> bool:
         return not opens_to_write(script, call)
     if name in ("os.path.isfile", "os.path.exists"):  # `assert os.path.isfile(path)`
         return isinstance(script.statement(call), ast.Assert)
+    if _OBJECT_OF_FILE.search(last):
+        return script.class_made(call) is None  # what one of the project reads stands there
     return last != "load_state_dict" and _READS.match(last) is not None
 
 

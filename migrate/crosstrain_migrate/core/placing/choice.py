@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from crosstrain_migrate.core.reading.forms import (
@@ -264,15 +265,21 @@ def _by_argument(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.
 
 
 def _by_moves(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:
-    """`if args.cuda: model.cuda()`, `if args.cpu: ... else: model.cuda()`"""
-    if not isinstance(node, ast.If) or not is_about_gpu(script, frame, node.test):
+    """`if args.cuda: model.cuda()`, `if args.cpu: ... else: model.cuda()`, `x.cuda() if cuda else x`"""
+    if not isinstance(node, ast.If | ast.IfExp) or not is_about_gpu(script, frame, node.test):
         return None
+    frames = script.reached_frames if isinstance(node, ast.IfExp) else ()
+    if any(
+        _takes_gpu(script, one, n, set()) and not has_condition(script, n)
+        for one in frames
+        for n in script.within(one)
+    ):
+        return None  # it is the model's place that counts, not that of one batch
+    body, orelse = ([*one] if isinstance(one, list) else [one] for one in (node.body, node.orelse))
     # `if args.gpus > 1: net = DataParallel(net) else: net.cuda()` chooses no CPU.
-    is_else = "cpu" in ast.unparse(node.test).lower() and not any(
-        isinstance(s, ast.If) for s in node.orelse[:1]
-    )
-    is_below = is_else and _moves_to_gpu(script, frame, node.orelse)
-    moved, other = (node.orelse, node.body) if is_below else (node.body, node.orelse)
+    is_else = "cpu" in ast.unparse(node.test).lower() and not any(isinstance(s, ast.If) for s in orelse[:1])
+    is_below = is_else and _moves_to_gpu(script, frame, orelse)
+    moved, other = (orelse, body) if is_below else (body, orelse)
     if not _moves_to_gpu(script, frame, moved) or any(is_method(n, "cuda", "to") for n in walk_all(other)):
         return None
     same = (one for one in script.table.each(ast.IfExp) if written(one.test) == written(node.test))
@@ -294,7 +301,7 @@ def _moves_anyway(script: Script, test: ast.expr) -> bool:
     )
 
 
-def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
+def _moves_to_gpu(script: Script, frame: Frame, body: Sequence[ast.stmt | ast.expr]) -> bool:
     """Whether a suite calls `.cuda()` of something, or `.to("cuda")`, that is used again."""
     kept = [statement for statement in body if not _is_thrown_away(script, statement)]
     named = [s for s in body if isinstance(s, ast.Assign) and is_gpu(script, frame, s.value)]
@@ -305,7 +312,7 @@ def _moves_to_gpu(script: Script, frame: Frame, body: list[ast.stmt]) -> bool:
     )
 
 
-def _is_thrown_away(script: Script, statement: ast.stmt) -> bool:
+def _is_thrown_away(script: Script, statement: ast.stmt | ast.expr) -> bool:
     """`buffer = torch.empty(n).cuda()`, which nothing reads: it holds memory until it is deleted."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     of: ast.AST | None = statement.value if isinstance(statement, ast.Assign) else None

@@ -12,6 +12,7 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name
+from crosstrain_migrate.syntax.walks import walk
 
 from .accelerator import Accelerators
 from .given_devices import runs
@@ -95,7 +96,10 @@ class DeviceEdits:
                 self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 
     def is_callers(self, chosen: ast.IfExp) -> bool:
-        """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU."""
+        """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU; or a group
+        of processes does, `"cpu" if backend == "gloo" else "cuda"`."""
+        if {"gloo", "nccl"} & {n.value for n in walk(chosen.test) if isinstance(n, ast.Constant)}:
+            return True
         given = self.script.parameters(self.script.frame(chosen))
         return self.script.is_shared(chosen) and not names_in(chosen.test).isdisjoint(given)
 

@@ -17,6 +17,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .known import Choice, own_statement
 from .options import Options, of_class
+from .sides import asks_availability
 
 _HELD = re.compile(r"str\((?P<device>[\w.]+)\) == ['\"]cpu['\"]")
 Finder = Callable[[Script, Frame, ast.AST], tuple[str, ast.AST] | None]
@@ -85,23 +86,24 @@ def _with_early_device(script: Script, choice: Choice, frame: Frame, chosen: ast
 
 
 def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[Frame, str]:
-    """A test of a function's parameter in the words of its only call, and of those around that: `use_cuda`, which is given
-    `args.use_cuda`."""
+    """A test of a function's parameter in the words of its calls, all of which give the same, and of those around them:
+    `use_cuda`, which is given `args.use_cuda`."""
     frame, code = _as_bound(script, frame, _as_made(script, frame, code))
     asked = ast.parse(code, mode="eval").body
     calls = (
         [one for one in script.callers(frame) if script.is_reached(one)] if is_function_frame(frame) else []
     )
-    if len(calls) != 1 or not is_function_frame(frame):
+    if not calls or not is_function_frame(frame):
         return frame, code
     passed_on = False
     for name in names_in(asked) & set(script.parameters(frame)):
-        given = script.argument_for(calls[0], frame, name)
+        told = [script.argument_for(call, frame, name) for call in calls]
+        given, is_one = told[0], len({one and ast.unparse(one) for one in told}) == 1
         is_attribute = isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name)
-        is_name = isinstance(given, ast.Name) and depth > 0
-        if given is None or not (is_attribute or is_name) or script.stores(frame, name):
+        is_name = isinstance(given, ast.Name) and depth > 0 and len({*map(script.frame, calls)}) == 1
+        if given is None or not is_one or not (is_attribute or is_name) or script.stores(frame, name):
             return frame, code
-        passed_on = passed_on or is_name
+        passed_on = passed_on or is_name or written(given).startswith("self.")
         asked = Replaced({name: given}).visit(asked)
     caller, code = script.frame(calls[0]), ast.unparse(asked)
     return _as_given(script, caller, code, depth - 1) if passed_on else (caller, code)
@@ -125,6 +127,7 @@ def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     for node in walk(asked):
         if isinstance(node, ast.Attribute) and written(node.value) == "self":
             bound = [_in_dictionary(script, *one) for one in of_class(script, frame, written(node))]
+            bound = [(owner, _asked_beside_gpu(value)) for owner, value in bound]
             if len(bound) != 1 or not isinstance(bound[0][1], ast.Attribute):
                 return frame, code
             owners.add(bound[0][0])
@@ -132,6 +135,13 @@ def _as_bound(script: Script, frame: Frame, code: str) -> tuple[Frame, str]:
     if len(owners) != 1:
         return frame, code
     return owners.pop(), ast.unparse(Replaced(values).visit(asked))
+
+
+def _asked_beside_gpu(value: ast.expr) -> ast.expr:
+    """`args.cuda` of `args.cuda and torch.cuda.is_available()`"""
+    parts = value.values if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And) else [value]
+    asked = [one for one in parts if not asks_availability(one)]
+    return asked[0] if len(asked) == 1 else value
 
 
 def _in_dictionary(script: Script, frame: Frame, value: ast.expr) -> tuple[Frame, ast.expr]:

@@ -8,7 +8,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.modes import opposed
 from crosstrain_migrate.core.reading.reached import held_by_file
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
 
 from .sides import side_of
 
@@ -21,16 +21,38 @@ def is_given(script: Script, call: ast.Call) -> bool:
     if not script.is_entry(call) and is_function_frame(frame) and _is_of_options(frame, given):
         return not any(k.arg == "device" for one in script.callers(frame) for k in one.keywords)
     cls = script.class_of(frame)
-    if not isinstance(given, ast.Name) or cls is None or not is_function_frame(frame):
+    if not isinstance(given, ast.Name) or not is_function_frame(frame) or script.is_entry(call):
         return False
     name = given.id
+    own = [one for one in script.values(frame, name) if one is not call]
+    if _is_nobodys(script, frame, name) and all(side_of(script, one) for one in own):
+        return True
+    if cls is None:
+        return False
     stores = [one for one in script.stores(frame, name) if not opposed(script, one, call)]
-    if script.is_entry(call) or name not in script.parameters(frame) or stores:
+    if name not in script.parameters(frame) or stores:
         return False
     is_init = frame.name == "__init__"
     made = [one for one in script.calls if _is_made(script, one, cls)] if is_init else script.callers(frame)
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def _is_nobodys(script: Script, function: Function, name: str, depth: int = 3) -> bool:
+    """Whether a parameter is None unless another script gives it: `if device is None: device = "cuda"` is of this one."""
+    default = defaults_by_name(function.args).get(name)
+    given = [value for value, _ in script.given_for(function, name)]
+    return (
+        isinstance(default, ast.Constant)
+        and default.value is None
+        and all(
+            isinstance(one, ast.Name)
+            and bool(depth)
+            and is_function_frame(outer := script.frame(one))
+            and _is_nobodys(script, outer, one.id, depth - 1)
+            for one in given
+        )
+    )
 
 
 def _is_of_options(function: Function, given: ast.expr | None) -> bool:

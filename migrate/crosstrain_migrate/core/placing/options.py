@@ -112,7 +112,7 @@ class Options:
     def _spawned_with(self, call: ast.Call, frame: Function, name: str) -> ast.expr | None:
         """What `mp.spawn(worker, args=(...))` gives for a parameter behind the process's number."""
         given = next((k.value for k in call.keywords if k.arg == "args"), None)
-        if last_name(call.func) != "spawn" or not isinstance(given, ast.Tuple):
+        if call not in self.script.spawns or not isinstance(given, ast.Tuple):
             return None
         value = self.script.argument_for(ast.Call(call.func, [call, *given.elts], []), frame, name)
         return value if value is not call else None

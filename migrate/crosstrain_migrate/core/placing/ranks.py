@@ -38,7 +38,6 @@ class Ranks:
         self.plan = plan
         self.script: Script = plan.script
         self.options = Options(self.script)
-        self._spawns = [c for c in self.script.calls if self._dotted(c).endswith("multiprocessing.spawn")]
         self._done: set[ast.AST] = set()
 
     def run(self) -> None:
@@ -46,7 +45,7 @@ class Ranks:
             if self.script.makes_group(call):
                 self._numbers_of(call)
         self._node_ranks()
-        for spawn in self._spawns:
+        for spawn in self.script.spawns:
             self._spawned(spawn)
         for option in self.local_ranks():
             self._default(option, "LOCAL_RANK")
@@ -59,7 +58,7 @@ class Ranks:
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                has_all = not self._spawns and self._multiplies(call) and keeps_parallel(self.script)
+                has_all = not self.script.spawns and self._multiplies(call) and keeps_parallel(self.script)
                 code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
@@ -147,7 +146,7 @@ class Ranks:
         option = self.options.read_by(node)
         is_kept = isinstance(node, ast.Attribute) and all(self._keeps(option, value) for value in stores)
         if option is not None and (is_kept or not stores):
-            is_counted = of != "rank" and (self._spawns or _is_count(option.default))
+            is_counted = of != "rank" and (self.script.spawns or _is_count(option.default))
             self._default(option, _VARIABLES[of], alone="1" if is_counted else "")
 
     def _keeps(self, option: Option | None, value: ast.expr) -> bool:
@@ -240,7 +239,7 @@ class Ranks:
     def local_ranks(self) -> list[Option]:
         """What `torch.distributed.launch` gave: named so, or what a wrapper's `device_ids` are."""
         found = [one for one in self.options.by_name.values() if one.is_local_rank]
-        for call in self.script.calls if not self._spawns else ():
+        for call in self.script.calls if not self.script.spawns else ():
             for keyword in call.keywords if is_wrapper(self.script, call) else ():
                 if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List):
                     read = [self.options.read_by(one) for one in keyword.value.elts]

@@ -68,7 +68,8 @@ class Certain:
         items = names_in(loop.target) - counters_of(loop, self.script)
         if any(_is_asked(inner, items) or self._trains_itself(inner, items) for inner in walk(loop)):
             return True
-        return bool(origins) and all(self._holds_none(value) for value in origins)
+        known = [one for one in origins if not (isinstance(one, ast.Constant) and one.value is None)]
+        return bool(known) and all(map(self._holds_none, known))  # what is None yet may be anything
 
     def _trains_itself(self, node: ast.AST, items: set[str]) -> bool:
         """Whether a method of an item steps an optimizer of its own: `agent.learn(reward)`."""

@@ -313,8 +313,15 @@ class Code:
         """Whether an import brings a name, and from no file of the project, as `Net = CLASSES[kind]` may."""
         parts, module = self.dotted(name).split("."), self.module(name)
         paths = [".".join(parts[:n]) for n in range(1, len(parts))]
-        is_own = isinstance(module, Region) and any(self.links.find(module, 0, path) for path in paths)
+        is_own = (module, root_of(name)) in self._beside
+        is_own = is_own or (isinstance(module, Region) and any(self.links.find(module, 0, p) for p in paths))
         return bool(paths) and self.is_imported(name) and not is_own
+
+    @cached_property
+    def _beside(self) -> set[tuple[ast.Module, str]]:
+        """The names that files import from beside them: `from . import nets`, which may hand on what others define."""
+        relative = [n for n in self.table.each(ast.ImportFrom) if n.level]
+        return {(self.module(n), one.asname or one.name) for n in relative for one in n.names}
 
     @cached_property
     def _imports(self) -> dict[ast.Module, dict[str, list[str]]]:

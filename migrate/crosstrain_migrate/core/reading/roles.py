@@ -23,6 +23,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .data import Data, TrainingData
 from .forms import Frame, is_function_frame, is_method
 from .frameworks import HIDDEN
+from .inputs import is_of_inputs, moves_tensors_alone
 from .script import Script
 
 STEPS = ("step", "step_and_update_lr", "first_step", "second_step", "ascent_step", "descent_step")
@@ -123,6 +124,12 @@ class Roles:
     @property
     def trains(self) -> bool:
         return bool(self.backwards and self.optimizers)
+
+    @property
+    def trains_no_model(self) -> bool:
+        """Whether a script goes over no data, and steps by no more than tensors that it makes: `Adam([latent])`."""
+        steps = [(one.frame, one.call.func.value) for one in self.optimizers if is_method(one.call, *STEPS)]
+        return not self.data and moves_tensors_alone(self.script, steps)
 
     @property
     def frames(self) -> list[Frame]:
@@ -326,68 +333,3 @@ def _whole(node: ast.expr) -> str:
     if not parts or not all(part.isidentifier() for part in parts):
         return ""
     return ".".join(parts[:2] if parts[0] == "self" else parts[:1])
-
-
-def is_of_inputs(script: Script, frame: Frame, in_step: bool) -> bool:
-    """Whether a function goes backward for the gradients of tensors that it makes itself; in_step: a training step calls it.
-
-    It reads them and steps nothing, or steps nothing but what it makes of these tensors alone.
-    """
-    if not is_function_frame(frame):
-        return False
-    own = own_leaves(script, frame)
-    steps = [c for c in script.calls_in(frame) if is_method(c, "step") and len(c.args) < 2]
-    if steps:
-        return in_step and all(_is_made_of_leaves(script, frame, one.func.value, own) for one in steps)
-    return reads_own_gradients(script, frame)
-
-
-def reads_own_gradients(script: Script, frame: Frame) -> bool:
-    """Whether a function reads the gradients of tensors that it makes itself."""
-    own = own_leaves(script, frame)
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == "grad" and written(node.value) in own
-        for node in script.within(frame)
-    )
-
-
-def own_leaves(script: Script, frame: Frame) -> set[str]:
-    """The variables of a function that it makes, and makes require gradients."""
-    found: set[str] = set()
-    for node in script.within(frame):
-        is_set = isinstance(node, ast.Attribute) and node.attr in ("requires_grad", "requires_grad_")
-        if isinstance(node, ast.Attribute) and is_set and isinstance(node.value, ast.Name):
-            found.add(node.value.id)
-        if isinstance(node, ast.Assign) and any(map(_requires_grad, walk(node.value))):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return {name for name in found if script.values(frame, name)}
-
-
-def _requires_grad(node: ast.AST) -> bool:
-    """`x.requires_grad_()`, `Variable(x.data, requires_grad=True)`"""
-    if is_method(node, "requires_grad_"):
-        return True
-    keywords = node.keywords if isinstance(node, ast.Call) else []
-    return any(
-        k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value for k in keywords
-    )
-
-
-def _is_made_of_leaves(
-    script: Script, frame: Frame, stepped: ast.expr, own: set[str], depth: int = 2
-) -> bool:
-    """Whether what is stepped was made here of a list of these variables, or, as a scheduler, of what was."""
-    made = script.values(frame, written(stepped))
-    given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
-    return (
-        bool(made)
-        and len(given) == len(made)
-        and all(
-            {written(part) for part in one.elts} <= own and bool(one.elts)
-            if isinstance(one, ast.List)
-            else depth > 0
-            and isinstance(one, ast.Name)
-            and _is_made_of_leaves(script, frame, one, own, depth - 1)
-            for one in given
-        )
-    )

@@ -20,7 +20,7 @@ from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
-_LIBRARY = re.compile(r"(torch|torchvision|timm|transformers|tensorflow|keras|numpy|scipy|sklearn)\.")
+_SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
 
 
 class Script(Code):
@@ -88,6 +88,15 @@ class Script(Code):
     def calls(self) -> list[ast.Call]:
         """Every call in reached code, in the order of the text."""
         return self.calls_that(lambda _: True)
+
+    @cached_property
+    def bars(self) -> set[str]:
+        """What holds a progress bar: of tqdm, or of the package `progress`, which is told `max=`, `next()` and `finish()`."""
+        ended = {written(n.func.value) for n in self.calls if is_method(n, "finish")}
+        of_tqdm = [n for n in self.calls if self.dotted(n.func).startswith("tqdm.")]
+        others = [n for n in self.calls if ended and any(k.arg == "max" for k in n.keywords)]
+        names = {name for call in others for name in self.names_of(call)} & ended
+        return names.union(*map(self.names_of, of_tqdm))
 
     def calls_that(self, is_one: Callable[[ast.Call], object]) -> list[ast.Call]:
         """Those calls of which something is true; what is reached, which takes long to know, is asked of these alone."""
@@ -212,6 +221,11 @@ class Script(Code):
                 found[name].append(call)
         return found
 
+    @cached_property
+    def spawns(self) -> list[ast.Call]:
+        """Where torch starts the processes of a script: `mp.spawn(work, nprocs=4)`, `mp.start_processes(work, ...)`."""
+        return [call for call in self.calls if _SPAWNS.search(self.dotted(call.func))]
+
     def makes_group(self, call: ast.Call) -> bool:
         """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""
         name, path = "init_process_group", self.dotted(call.func)
@@ -265,11 +279,7 @@ def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:
     if _is_of_object(script, call, function) and not script.is_imported(call.func):
         return False
     held = held_by_file(script, call.func) if isinstance(call.func, ast.Attribute) else []
-    if (
-        not held
-        and getattr(call.func, "attr", "") == function.name
-        and _LIBRARY.match(script.dotted(call.func))
-    ):
+    if not held and getattr(call.func, "attr", "") == function.name and script.is_of_library(call.func):
         return False  # `torchvision.models.resnet50()` beside `def resnet50():`
     return (not held or function in held) and not _is_given_another(script, call, function)
 

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.keys import tabled
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.roles import Backward, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
@@ -185,9 +185,45 @@ def loss_of(call: ast.Call) -> ast.expr:
     return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
+def trained_loss(script: Script, one: Backward) -> ast.expr:
+    """What a pass starts from, also by a variable, `go = loss.backward`, and without what scales it: `scaler.scale(loss)`,
+    `with amp.scale_loss(loss, optimizer) as scaled:`."""
+    loss = loss_of(one.call)
+    if isinstance(loss, ast.Name):
+        bound = script.values(one.frame, loss.id) if loss is one.call.func else []
+        withs = (n for n in script.around(one.call) if isinstance(n, ast.With))
+        named = (n for w in withs for n in w.items if n.optional_vars and written(n.optional_vars) == loss.id)
+        made = [
+            *(n.value for n in bound[:1] if isinstance(n, ast.Attribute)),
+            *(n.context_expr for n in named),
+        ]
+        loss = next(iter(made), loss)
+    is_scaled = isinstance(loss, ast.Call) and last_name(loss.func) in ("scale", "scale_loss")
+    return loss.args[0] if is_scaled and isinstance(loss, ast.Call) and loss.args else loss
+
+
 def losses_in(roles: Roles, frame: Frame) -> set[str]:
     """What a frame calls backward on, as it is written."""
-    return {written(loss_of(one.call)) for one in roles.backwards if one.frame is frame}
+    return {written(trained_loss(roles.script, one)) for one in roles.backwards if one.frame is frame}
+
+
+def parts_of(script: Script, frame: Frame, loss: ast.expr, depth: int = 0) -> set[str]:
+    """The variable of a loss, and those that it adds up and that are sums, or none, as it is."""
+    if not isinstance(loss, ast.Name) or depth > _DEPTH:
+        return set()
+    found, work = {loss.id}, [*script.values(frame, loss.id), *_added(script, frame, loss.id)]
+    is_sum = _terms(script, frame, loss, 0) > OTHER
+    while work:
+        node = work.pop()
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            work += [node.left, node.right]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            named = [one for one in (node.left, node.right) if isinstance(one, ast.Name)]
+            work += named if len(named) == 1 else []  # `(1 - share) * part`
+        elif isinstance(node, ast.Name) and node.id not in found:
+            is_alike = (_terms(script, frame, node, 0) > OTHER) == is_sum
+            found |= parts_of(script, frame, node, depth + 1) if is_alike else set()
+    return found
 
 
 # Of what the terms of a loss are: a loss function's `reduction="sum"`, a sum of what is computed element by element, a plain

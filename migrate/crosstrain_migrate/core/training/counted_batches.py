@@ -27,6 +27,7 @@ RULE = "CT201"
 REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
 ON_EVERY = "a step takes a batch on every process"
+_TOGETHER = (ast.BinOp, ast.Compare, ast.Call, ast.JoinedStr)  # in which numbers meet
 _SIZE = re.compile(r"batch_?size", re.I)
 
 
@@ -212,13 +213,11 @@ def _changes(loop: Loop, size: ast.expr) -> bool:
 
 
 def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
-    """Whether a count is computed with, or compared with, a length, and no mean is taken by it."""
+    """Whether a count is computed with, compared with, or given or shown with a length, and no mean is taken by it."""
     reads = script.reads(frame, text)
     if _takes_mean(script, frame, text):
         return False
-    beside = (
-        one for read in reads for one in script.around(read) if isinstance(one, ast.BinOp | ast.Compare)
-    )
+    beside = (one for read in reads for one in script.around(read) if isinstance(one, _TOGETHER))
     return any(is_length(script, frame, part) for part in walk_all(beside))
 
 

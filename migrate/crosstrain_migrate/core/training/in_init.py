@@ -75,6 +75,8 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     and reads it stands under the same test."""
     cls = script.class_of(one.frame) if one.text.startswith("self.") else None
     frames: list[Frame] = [one.frame] if cls is None else [*script.all_methods(cls)]
+    if cls is None and "." in one.text and not script.stores(one.frame, one.text):
+        frames = [*script.reached_frames]  # `options.schedule`, which another function has set
     if any(one.text in script.parameters(frame) for frame in frames if not isinstance(frame, ast.Module)):
         return []
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]

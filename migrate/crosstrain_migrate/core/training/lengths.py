@@ -98,13 +98,21 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
         return False
     name = targets[0].id if isinstance(targets[0], ast.Name) else ""
     frames = frames_of_names(script, frame, {name})
-    reads = [read for one in frames for read in script.reads(one, name)]
+    reads = [read for one in frames for given in script.reads(one, name) for read in _handed(script, given)]
     told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
     return len(told) < len(reads) and all(
         stands_by_counter(script, one) or _is_divided_by(script, one, length)
         for one in reads
         if one not in told
     )
+
+
+def _handed(script: Script, read: ast.expr) -> list[ast.expr]:
+    """Where a number is read: by the function of the project that is given it, if that reads it."""
+    call = next((one for one in script.around(read) if isinstance(one, ast.Call)), None)
+    given = [(f, script.given_by(call, f)) for f in script.run_by(call)] if call is not None else []
+    found = [n for f, names in given for name in names if names[name] is read for n in script.reads(f, name)]
+    return found or [read]
 
 
 def _is_divided_by(script: Script, read: ast.expr, length: ast.Call) -> bool:

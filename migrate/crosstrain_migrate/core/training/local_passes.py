@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import is_function_frame, is_method, names_in
-from crosstrain_migrate.core.reading.roles import Roles, own_leaves, reads_own_gradients
+from crosstrain_migrate.core.reading.inputs import own_leaves, reads_own_gradients
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written

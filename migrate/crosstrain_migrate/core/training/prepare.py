@@ -83,12 +83,12 @@ class Preparing:
             written(d.node) for d in self.in_place
         }
         for s in shortened(self.script, self.roles, iterated) if schedulers else ():
-            if counted := made_for_steps(self.script, s, held):
+            above = self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
+            if counted := made_for_steps(self.script, self.roles, s, held, above):
                 self._with_lengths.append(counted)
                 continue
             if knows_own_length(self.script, s, held):
                 continue
-            above = self.holders.lifted(Held("scheduler", s.text, s.frame, s.call))
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
-from crosstrain_migrate.core.reading.forms import Frame, Loop, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -57,18 +57,33 @@ def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop], loa
     return any(ends_by_steps(script, one) or turns_by_steps(script, one, loaders) for one in loops)
 
 
-def made_for_steps(script: Script, scheduler: Stepped, loaders: Iterable[Held]) -> OwnSchedule | None:
+def made_for_steps(
+    script: Script, roles: Roles, scheduler: Stepped, loaders: Iterable[Held], above: list[Held]
+) -> OwnSchedule | None:
     """A schedule that ends with the training also where a number of steps ends it, `t_total = args.max_steps` or else
-    `len(loader) * epochs`: one step a batch of one process fits both, where the length is that of a prepared loader."""
-    calls = [v for v in script.values(scheduler.frame, scheduler.text) if isinstance(v, ast.Call)]
+    `len(loader) * epochs`, or that moves by epochs where an option says so: one step a batch of one process fits both, where
+    the length is that of a prepared loader.
+
+    above: where the schedule is held.
+    """
+    homes = dict.fromkeys([(scheduler.frame, scheduler.text), *((one.frame, one.text) for one in above)])
+    calls = [v for home in homes for v in script.values(*home) if isinstance(v, ast.Call)]
     limits = {text for loop in script.loops_around(scheduler.call) for text in limits_of_steps(script, loop)}
+    by_epochs = any(_steps_by_epochs(script, roles, *home) for home in homes)
     schedule = OwnSchedule(scheduler, tuple(calls))
-    given = list(given_to(script, schedule)) if limits and calls else []
-    lengths = [n.args for n in given if isinstance(n, ast.Call) and last_name(n.func) == "len"]
-    asked = [one for args in lengths for one in args]
+    given = list(given_to(script, schedule)) if (limits or by_epochs) and calls else []
+    asked = [one for n in given if isinstance(n, ast.Call) and last_name(n.func) == "len" for one in n.args]
     is_limited = any(isinstance(n, ast.Name | ast.Attribute) and written(n) in limits for n in given)
     knows_all = all(any(_is_variable_of(script, one, it) for it in loaders) for one in asked)
-    return schedule if is_limited and knows_all else None
+    return schedule if knows_all and (is_limited or (by_epochs and asked)) else None
+
+
+def _steps_by_epochs(script: Script, roles: Roles, frame: Frame, text: str) -> bool:
+    """Whether a function also moves a schedule outside of all loops over data: `if by_epochs: scheduler.step()`."""
+    loops = {one.loop for one in roles.data} - {None}
+    steps = (c for c in script.calls_in(frame) if is_method(c, "step") and not c.args)
+    own = [c for c in steps if written(c.func).removesuffix(".step") == text and script.loops_around(c)]
+    return bool(loops) and any(loops.isdisjoint(script.loops_around(one)) for one in own)
 
 
 def asks_at_each_step(script: Script, scheduler: Held, loaders: Iterable[Held]) -> bool:
@@ -145,7 +160,8 @@ def given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
         frame = script.frame(call)
         for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
             yield from walk(argument)
-            for name in names_in(argument):
+            lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+            for name in names_in(argument).difference(*map(names_in, lengths)):
                 for value in script.values(frame, name):
                     yield from walk(value)
 

@@ -146,6 +146,9 @@ BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\
         ("import sys\ngetattr(sys.modules['training'], 'train')(None)", False),
         ("import sys\nsays = 'train (best)|score'\ngetattr(training, sys.argv[1])(None)", False),
         ("training.score('train (best)|score')", True),
+        # What a text begins with says where it looks.
+        ("import nets, sys\ntraining.score('train')\neval('nets.' + sys.argv[1] + '.make')()", True),
+        ("import sys\ntraining.score('train')\neval(sys.argv[1])()", False),
     ],
 )
 def test_a_text_names_a_function_of_a_file_asked_for_names(more: str, is_left: bool, tmp_path: Path) -> None:
@@ -255,7 +258,25 @@ class Trainer({base}):
         ("torch.nn.Module", "fire.Fire(Trainer)", True),
         ("object", "t = Trainer()\neval('t.' + sys.argv[1])()", True),
         ("object", "print(getattr(Trainer(), sys.argv[1]))", False),
+        ("object", "says = getattr(Trainer(), sys.argv[1]).__doc__", False),
+        ("object", "getattr(Trainer(), 'te{}'.format(sys.argv[1]))()", False),
+        ("object", "getattr(Trainer(), 'fi%s' % sys.argv[1])()", True),
     ],
 )
 def test_a_script_that_only_tests_what_a_class_could_train(base: str, start: str, trains: bool) -> None:
     assert ("accelerator" in converted(TRAINER.format(base=base, start=start))) is trains
+
+
+def test_networks_that_a_text_names_are_reached_in_their_package(tmp_path: Path) -> None:
+    """`eval("nets." + name + ".make")`: the classes of the package, and its functions of that name."""
+    net = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.cuda()\n"
+    net += "def make():\n    return Net()\ndef other(x):\n    return x.cuda()\n"
+    entry = TRAINS.replace("<torch>", "<torch>\nimport sys\nimport nets").replace(
+        "def main(args):\n", "def main(args):\n    eval('nets.' + sys.argv[1] + '.make')()\n", 1
+    )
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "__init__.py").write_text("import nets.small\n")
+    (tmp_path / "nets" / "small.py").write_text(net)
+    convert(write(tmp_path, entry=entry), "entry")
+    after = (tmp_path / "nets" / "small.py").read_text()
+    assert after.count(".cuda()") == 1 and "return x.to(PartialState().device)\ndef make" in after

@@ -111,3 +111,21 @@ def test_lengths_above_the_guard_are_those_of_one_process_within_it(tmp_path: Pa
     assert train(folder, "script") == [11]
     assert train(folder, "script", 2) == [5, 5]
     assert "    steps = len(first)" not in converted(AT_TOP.format(end="9"))
+
+
+@pytest.mark.parametrize(("turns", "is_of_all"), [("len(loader)", True), ("40", False)])
+def test_what_is_added_up_over_all_batches_that_are_taken_is_that_of_all_processes(
+    turns: str, is_of_all: bool
+) -> None:
+    text = f"""
+<torch>
+loader = DataLoader(rows, 8, shuffle=True)
+<model nn.Linear(2, 1)>
+batches, total = iter(loader), 0
+for i in range({turns}):
+    loss = model(next(batches)).square().mean()
+    <step loss>
+    total += loss.item()
+print(total / {turns})
+"""
+    assert ('total = accelerator.reduce(total, "mean")\n' in converted(text)) is is_of_all

@@ -65,9 +65,18 @@ class TrainingNumbers:
 
     def run(self, dealt: list[ast.For]) -> None:
         for data in self.roles.data:
-            if isinstance(data.loop, ast.For) and data.loop not in dealt:
-                self._behind(data, data.loop)
+            loop = data.loop or self._loop_of_length(data)
+            if isinstance(loop, ast.For) and loop not in dealt:
+                self._behind(data, loop)
                 plan_bars(self.plan, data)
+
+    def _loop_of_length(self, data: Data) -> ast.For | None:
+        """The loop that takes its batches by `next` and ends with them: `for i in range(len(loader)):`."""
+        loops = (n for n in self.script.within(data.frame) if isinstance(n, ast.For))
+        around = (
+            n for n in loops if any(self.script.table.is_inside(b.call, n) for b in self.roles.backwards)
+        )
+        return next((n for n in around if knows(self.script, data.frame, n.iter, written(data.node))), None)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
         if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):

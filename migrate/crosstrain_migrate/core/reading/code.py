@@ -297,9 +297,13 @@ class Code:
         names = self._imports[self.module(node)]
         return module if module in names else next((n for n, of in names.items() if of[-1] == module), module)
 
+    def imports(self, module: ast.Module, name: str) -> bool:
+        """Whether a file imports a name."""
+        return name in self._imports[module]
+
     def is_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with a name that its file imports."""
-        return root_of(node) in self._imports[self.module(node)]
+        return self.imports(self.module(node), root_of(node))
 
     def may_be_imported(self, node: ast.AST) -> bool:
         """Whether a dotted name begins with what its file imports, or with no name: `load()[0].train`."""

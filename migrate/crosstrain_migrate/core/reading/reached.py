@@ -13,11 +13,11 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
+from .by_text import asks_by_name, beginning, evaluates, first_named, may_mean_any
 from .code import Code
 from .forms import FUNCTIONS, refuses
 from .keys import tabled
 
-_FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 # Bases whose own code calls no other method of a derived class.
 _CALL_NOTHING = ("object", "abc.ABC", "torch.nn.Module")
 _CALLED = ("forward", "write", "flush")  # of a network, and of what is `sys.stdout`
@@ -92,18 +92,28 @@ class Reached:
                     yield one  # `model.train()` is no `def train(self, epochs)`
 
     def _imported_for_texts(self, module: Region) -> Iterator[Function | ast.ClassDef]:
-        """What a file may mean by a text that it evaluates, `eval(config["loss"])`: what is in the files that it imports and
-        never mentions."""
+        """What a file may mean by a text that it evaluates, `eval(config["loss"])`, `eval("models." + name + ".get_net")`: what is
+        in the files that it imports and never mentions."""
         nodes = list(walk(module))
-        if not any(isinstance(n, ast.Call) and _evaluates(n) for n in nodes):
-            return
+        texts = [n for n in nodes if isinstance(n, ast.Call) and evaluates(n)]
+        words = {
+            w
+            for n in walk_all(texts)
+            if isinstance(n, ast.Constant)
+            for w in re.findall(r"\w+", str(n.value))
+        }
         named = {n.id for n in nodes if isinstance(n, ast.Name)}
-        for alias in (one for n in module.body if isinstance(n, ast.Import) for one in n.names):
+        for alias in (one for n in module.body if texts and isinstance(n, ast.Import) for one in n.names):
             if (alias.asname or alias.name.partition(".")[0]) not in named:
-                source = self.script.links.region(self.script.links.find(module, 0, alias.name))
-                yield from (
-                    (s for s in source.body if isinstance(s, ast.ClassDef)) if source is not None else ()
+                path = self.script.links.find(module, 0, alias.name)
+                folder = f"{path}/" if path and alias.name in map(first_named, texts) else None
+                file = self.script.links.region(path)
+                files = (
+                    m for m in self.script.modules if m is file or (folder and path_of(m).startswith(folder))
                 )
+                for one in (s for m in files for s in m.body):
+                    if isinstance(one, ast.ClassDef) or (isinstance(one, FUNCTIONS) and one.name in words):
+                        yield one
 
     def _named_in(self, node: ast.Constant) -> Iterator[Function | ast.ClassDef]:
         """What a text names, and what it says that an option may name: `"MNIST (default)|CIFAR10"`; what it is compared with,
@@ -130,7 +140,7 @@ class Reached:
         files import; None: of any."""
         found: set[str] = set()
         for node in self.script.table.each(ast.Call, ast.Name, ast.Attribute):
-            if _may_mean_any(node) or self.script.dotted(node) == "sys.modules":
+            if may_mean_any(node) or self.script.dotted(node) == "sys.modules":
                 return None
             parent = self.script.parent(node)
             is_whole = isinstance(node, ast.Name | ast.Attribute) and not isinstance(parent, ast.Attribute)
@@ -200,9 +210,16 @@ class Reached:
         and `eval("self." + mode)`."""
         calls = self.script.table.each(ast.Call)
         given = {one for call in calls for one in call.args}  # `print(getattr(self, name))`
-        asked = (c for c in calls if _asks_by_name(c) and c not in given)
-        found = {_beginning(c.args[1]) for c in asked if not self.script.is_imported(c.args[0])}
-        return found | {"" for call in calls if _evaluates(call)}
+        asked = (c for c in calls if asks_by_name(c) and c not in given)
+        asked = (c for c in asked if not isinstance(self.script.parent(c), ast.Attribute))
+        found = {beginning(c.args[1]) for c in asked if not self.script.is_imported(c.args[0])}
+        texts = ((call, beginning(call.args[0])) for call in calls if evaluates(call))
+        imports = self.script.imports
+        return found | {
+            text.rpartition(".")[2]
+            for call, text in texts
+            if (first := first_named(call)) and not imports(self.script.module(call), first)
+        }
 
     @cached_property
     def entry_points(self) -> list[Function]:
@@ -269,36 +286,9 @@ def _looks_up(script: Code, node: ast.AST) -> bool:
         )
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.Attribute) and node.attr == "__dict__" and script.is_imported(node)
-    if _asks_by_name(node):
+    if asks_by_name(node):
         return script.is_imported(node.args[0])
-    return _may_mean_any(node)
-
-
-def _asks_by_name(call: ast.Call) -> bool:
-    is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) > 1
-    return is_getattr and not isinstance(call.args[1], ast.Constant)
-
-
-def _beginning(text: ast.expr) -> str:
-    """What a text surely begins with: `model` of `"model" + str(n)` and of `f"model{n}"`."""
-    if isinstance(text, ast.BinOp) and isinstance(text.op, ast.Add):
-        return _beginning(text.left)
-    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
-
-
-def _evaluates(call: ast.Call) -> bool:
-    """Whether a call evaluates a text that the code does not say."""
-    is_builtin = isinstance(call.func, ast.Name) and call.func.id == "eval"
-    return is_builtin and bool(call.args) and not isinstance(call.args[0], ast.Constant)
-
-
-def _may_mean_any(node: ast.AST) -> bool:
-    """Whether a call finds code by a text, wherever it is: `eval(name)`, `globals()[name]`."""
-    if not isinstance(node, ast.Call):
-        return False
-    is_builtin = isinstance(node.func, ast.Name) and node.func.id in _FINDS_BY_TEXT
-    return is_builtin or last_name(node.func) == "import_module"
+    return may_mean_any(node)
 
 
 def _mentions_in(top: ast.AST) -> Iterator[ast.Name | ast.Attribute | ast.Constant | str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
@@ -258,7 +260,7 @@ class Stamps:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
-            return [*_bound_to(self.script, node), *_added_to(self.script, node), *default]
+            return [*_bound_to(self.script, node), *self._added_to(node), *default]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names and self._may_draw(node):
@@ -269,6 +271,19 @@ class Stamps:
             return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
         return [n.value for n in walk_all(functions) if isinstance(n, ast.Return) and n.value]
+
+    def _added_to(self, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+        """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
+        frame, is_own = self.script.frame(node), isinstance(node, ast.Name)
+        added = self._additions.get(written(node), ())
+        return [one.value for one in added if not is_own or self.script.frame(one) is frame]
+
+    @cached_property
+    def _additions(self) -> dict[str, list[ast.AugAssign]]:
+        found: dict[str, list[ast.AugAssign]] = defaultdict(list)
+        for one in self.script.table.each(ast.AugAssign):
+            found[written(one.target)].append(one)
+        return found
 
     def _may_draw(self, call: ast.Call) -> bool:
         """Whether what is called like a draw is one: `SystemRandom().random()`, and no method of the project's."""
@@ -281,13 +296,6 @@ class Stamps:
         return any(one in passes for one in self.script.loops_around(node)[:1])
 
 
-def _added_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
-    """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
-    added = [one for one in script.table.each(ast.AugAssign) if written(one.target) == written(node)]
-    own = (one for one in added if not isinstance(node, ast.Name) or script.frame(one) is script.frame(node))
-    return [one.value for one in own]
-
-
 def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
     """What a variable is bound to in its function or file, an attribute or an entry anywhere, a parameter where it is given."""
     frame = script.frame(node)
@@ -296,8 +304,7 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         properties = (one for one in named if "property" in map(written, one.decorator_list))
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
-        bound = [value for one in script.frames for value in script.values(one, text)]
-        return [*bound, *(value for value in returned if value is not None)]
+        return [*script.values_anywhere(text), *(value for value in returned if value is not None)]
     # `handle, path = tempfile.mkstemp()`
     parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in _MADE]
     if values := [*script.values(frame, node.id), *parts]:

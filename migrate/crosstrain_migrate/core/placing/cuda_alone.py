@@ -119,7 +119,7 @@ def _given(script: Script, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     """What a variable or an attribute is bound to, also by the calls of its function."""
     text, frame = written(node), script.frame(node)
     if isinstance(node, ast.Attribute):
-        return [value for one in script.frames for value in script.values(one, text)]
+        return script.values_anywhere(text)
     found = list(script.values(frame, text) or script.values(script.module(node), text))
     return found + [one for one, _ in script.given_for(frame, text)]
 

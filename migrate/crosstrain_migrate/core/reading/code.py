@@ -201,6 +201,18 @@ class Code:
         """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
         return self._values[frame].get(text, [])
 
+    def values_anywhere(self, text: str) -> list[ast.expr]:
+        """The same of every frame."""
+        return self._values_anywhere.get(text, [])
+
+    @cached_property
+    def _values_anywhere(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = defaultdict(list)
+        for frame in self.frames:
+            for text, values in self._values[frame].items():
+                found[text] += values
+        return found
+
     def _names_in(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
         return self._names[frame].get(text, [])
 

@@ -59,6 +59,7 @@ class Differing:
         self._entries: dict[Key, set[Key]] = defaultdict(set)
         self._alike_texts: dict[str, list[ast.AST]] = defaultdict(list)
         self._texts: dict[ast.AST, str] = {}
+        self._turns: dict[ast.AST, bool] = {}
         self._results: dict[Frame, list[int]] = {}
         for (frame, text), loop in alike.items():
             for store in script.stores(frame, text):
@@ -155,6 +156,11 @@ class Differing:
 
     def _counts_turns(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether a variable counts the turns of a loop around it, `for i in range(9)`, whatever another loop binds to it."""
+        if node not in self._turns:  # asked again whenever something else may differ
+            self._turns[node] = self._is_turn(node)
+        return self._turns[node]
+
+    def _is_turn(self, node: ast.Name | ast.Attribute) -> bool:
         around = (one for one in self.script.loops_around(node) if isinstance(one, ast.For))
         named = (one for one in around if written(one.target) == written(node))
         loop = next((one for one in named if not self.script.table.is_inside(node, one.iter)), None)

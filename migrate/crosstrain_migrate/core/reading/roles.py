@@ -278,9 +278,7 @@ class Roles:
         if text in self._cleared:
             return False
         name = text.rpartition(".")[2]
-        made = (
-            [value for one in self.script.frames for value in self.script.values(one, text)] if text else []
-        )
+        made = self.script.values_anywhere(text) if text else []
         if any(isinstance(v, ast.Call) and "lr_scheduler" in self.script.dotted(v.func) for v in made):
             return True
         if any((cls := self.script.class_made(value)) and self._sets_rates(cls) for value in made):

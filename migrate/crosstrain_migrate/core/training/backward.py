@@ -159,7 +159,7 @@ def _is_mean(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:
         return True
     if script.dotted(node.func).startswith("torch.nn.functional."):
         return not any(keyword.arg in ("reduction", "size_average", "reduce") for keyword in node.keywords)
-    made = [v for one in script.frames for v in script.values(one, written(node.func))]
+    made = script.values_anywhere(written(node.func))
     return bool(made) and all(_makes_mean(script, value) for value in made)
 
 
@@ -314,7 +314,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     if depth > _FAR:
         return OTHER
     text = written(call.func)
-    made = _given(script, frame, text) or [v for one in script.frames for v in _made(script, one, text)]
+    made = _given(script, frame, text) or _bound_anew(script.values_anywhere(text), text)
     made = [_unmoved(origin) for value in made for origin in _origins(script, value)]
     if made and all(isinstance(v, ast.Call) and _asks_for(script, v, "sum") for v in made):
         return SUM
@@ -367,7 +367,11 @@ def _given(script: Script, frame: Frame, name: str) -> list[ast.expr]:
 
 def _made(script: Script, frame: Frame, name: str) -> list[ast.expr]:
     """What a variable is bound to, other than itself on a device: `criterion = criterion.cuda()`."""
-    return [one for one in script.values(frame, name) if written(_unmoved(one)) != name]
+    return _bound_anew(script.values(frame, name), name)
+
+
+def _bound_anew(values: list[ast.expr], name: str) -> list[ast.expr]:
+    return [one for one in values if written(_unmoved(one)) != name]
 
 
 def _asks_for(script: Script, call: ast.Call, reduction: str) -> bool:

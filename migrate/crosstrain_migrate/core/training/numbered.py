@@ -97,7 +97,7 @@ def _is_shuffled(script: Script, loader: ast.expr) -> bool:
 def _calls_bound(script: Script, node: ast.expr) -> list[ast.Call]:
     """An expression, or what a variable of its text is bound to, where that is a call."""
     text = written(node)
-    values = [node, *(value for one in script.frames for value in script.values(one, text))]
+    values = [node, *script.values_anywhere(text)]
     return [one for one in values if isinstance(one, ast.Call)]
 
 

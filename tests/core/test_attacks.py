@@ -225,8 +225,13 @@ net = torch.nn.Linear(4, 4)
 latent, rows, noises = torch.zeros(4), torch.ones(8, 4), []
 for size in range(2):
     noises.append(torch.randn(4))
+parts = []
+for part in net.parameters():
+    parts.append(part)
 for noise in noises:
     noise.requires_grad = True
+for part in parts:
+    part.requires_grad = True
 latent.requires_grad = True
 optimizer = torch.optim.Adam({given}, lr=0.1)
 for turn in range(100):
@@ -244,6 +249,7 @@ for turn in range(100):
         ("[latent, *net.parameters()]", "", False),
         ("[latent] + list(net.parameters())", "", False),
         ("net.parameters()", "", False),
+        ("parts", "", False),  # a list of the model's, which train
     ],
 )
 def test_a_script_that_moves_tensors_of_its_own_alone_is_left(given: str, drawn: str, is_left: bool) -> None:

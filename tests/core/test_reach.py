@@ -267,16 +267,24 @@ def test_a_script_that_only_tests_what_a_class_could_train(base: str, start: str
     assert ("accelerator" in converted(TRAINER.format(base=base, start=start))) is trains
 
 
-def test_networks_that_a_text_names_are_reached_in_their_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [("import nets", "nets"), ("import nets as zoo", "zoo"), ("from parts import nets", "nets")],
+)
+def test_networks_that_a_text_names_are_reached_in_their_package(
+    imports: str, name: str, tmp_path: Path
+) -> None:
     """`eval("nets." + name + ".make")`: the classes of the package, and its functions of that name."""
     net = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.cuda()\n"
     net += "def make():\n    return Net()\ndef other(x):\n    return x.cuda()\n"
-    entry = TRAINS.replace("<torch>", "<torch>\nimport sys\nimport nets").replace(
-        "def main(args):\n", "def main(args):\n    eval('nets.' + sys.argv[1] + '.make')()\n", 1
+    entry = TRAINS.replace("<torch>", f"<torch>\nimport sys\n{imports}").replace(
+        "def main(args):\n", f"def main(args):\n    eval('{name}.' + sys.argv[1] + '.make')()\n", 1
     )
-    (tmp_path / "nets").mkdir()
-    (tmp_path / "nets" / "__init__.py").write_text("import nets.small\n")
-    (tmp_path / "nets" / "small.py").write_text(net)
+    folder = tmp_path / ("parts/nets" if "parts" in imports else "nets")
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from . import small\n")
+    (folder / "small.py").write_text(net)
+    (folder.parent / "__init__.py").write_text("")
     convert(write(tmp_path, entry=entry), "entry")
-    after = (tmp_path / "nets" / "small.py").read_text()
+    after = (folder / "small.py").read_text()
     assert after.count(".cuda()") == 1 and "return x.to(PartialState().device)\ndef make" in after

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 from .projects import convert, train, write
 
 TAKEN = """
@@ -129,3 +129,20 @@ for i in range({turns}):
 print(total / {turns})
 """
     assert ('total = accelerator.reduce(total, "mean")\n' in converted(text)) is is_of_all
+    assert bool(notes(text, "CT602")) is not is_of_all
+
+
+def test_what_is_added_up_over_two_loaders_is_reduced_once() -> None:
+    text = """
+<torch>
+first, second = DataLoader(rows, 8, shuffle=True), DataLoader(rows, 4, shuffle=True)
+<model nn.Linear(2, 1)>
+xs, ys, total = iter(first), iter(second), 0
+for i in range(min(len(first), len(second))):
+    x, y = next(xs), next(ys)
+    loss = (model(x) - model(y)).square().mean()
+    <step loss>
+    total += loss.item() * len(x)
+print(total / len(rows))
+"""
+    assert converted(text).count("accelerator.reduce(total,") == 1 and not notes(text, "CT602")

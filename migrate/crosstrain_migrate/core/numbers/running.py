@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .accumulators import CLOCK, METERS, Pass
 from .changes import Change
-from .training_numbers import LOCAL, REDUCE, RULE
+from .training_numbers import LOCAL, REDUCE, RULE, pass_over
 
 _VARIABLES = (ast.Name, ast.Attribute)
 # Calls that train with what they are given, and a bar's, whose text may be a share.
@@ -49,7 +49,8 @@ class Leaving:
         self.plan = plan
         self.script: Script = plan.script
         self.roles = roles
-        self._loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
+        passes = ((pass_over(self.script, roles, data), data) for data in roles.data)
+        self._loops = {loop: data for loop, data in passes if isinstance(loop, ast.For)}
 
     def places(self) -> Iterator[ast.AST]:
         """The loops, and the passes outside of any, out of which a number comes."""

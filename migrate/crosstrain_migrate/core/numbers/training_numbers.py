@@ -44,6 +44,15 @@ _MEANS = ("mean", "fmean", "average", "sum", "len")
 _VARIABLES = (ast.Name, ast.Attribute, ast.Subscript)
 
 
+def pass_over(script: Script, roles: Roles, data: Data) -> Loop | None:
+    """The loop that goes over data; where `next` takes its batches, the one that ends with them: `for i in range(len(loader)):`."""
+    if data.loop is not None:
+        return data.loop
+    loops = (n for n in script.within(data.frame) if isinstance(n, ast.For))
+    around = (n for n in loops if any(script.table.is_inside(one.call, n) for one in roles.backwards))
+    return next((n for n in around if knows(script, data.frame, n.iter, written(data.node))), None)
+
+
 class TrainingNumbers:
     """Plans the reductions behind the training loops."""
 
@@ -65,18 +74,10 @@ class TrainingNumbers:
 
     def run(self, dealt: list[ast.For]) -> None:
         for data in self.roles.data:
-            loop = data.loop or self._loop_of_length(data)
+            loop = pass_over(self.script, self.roles, data)
             if isinstance(loop, ast.For) and loop not in dealt:
                 self._behind(data, loop)
                 plan_bars(self.plan, data)
-
-    def _loop_of_length(self, data: Data) -> ast.For | None:
-        """The loop that takes its batches by `next` and ends with them: `for i in range(len(loader)):`."""
-        loops = (n for n in self.script.within(data.frame) if isinstance(n, ast.For))
-        around = (
-            n for n in loops if any(self.script.table.is_inside(b.call, n) for b in self.roles.backwards)
-        )
-        return next((n for n in around if knows(self.script, data.frame, n.iter, written(data.node))), None)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
         if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):

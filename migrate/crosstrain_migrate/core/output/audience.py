@@ -62,7 +62,6 @@ class Audience:
                 return False
             if (
                 isinstance(one, ast.If)
-                and not self.is_first  # whose rank is its machine's
                 and below not in one.orelse
                 and below is not one.test
                 and _asks_process(one.test)

@@ -10,6 +10,7 @@ _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
 
 
 def asks_by_name(call: ast.Call) -> bool:
+    """Whether a call is `getattr(models, name)` with a name that the code does not say."""
     is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr" and len(call.args) > 1
     return is_getattr and not isinstance(call.args[1], ast.Constant)
 

@@ -50,9 +50,18 @@ def own_leaves(script: Script, frame: Frame) -> set[str]:
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     loops = [n for n in script.within(frame) if isinstance(n, ast.For) and written(n.target) in found]
     for text in map(written, (one.iter for one in loops if isinstance(one.iter, ast.Name))):
-        if all(ast.unparse(value) == "[]" for value in script.values(frame, text)):
+        if all(ast.unparse(value) == "[]" for value in script.values(frame, text)) and _is_filled(
+            script, frame, text
+        ):
             found.add(text)  # `for noise in noises: noise.requires_grad = True`
     return {name for name in found if script.values(frame, name)}
+
+
+def _is_filled(script: Script, frame: Frame, text: str) -> bool:
+    """Whether a list gets what the function makes, `noises.append(torch.zeros(4))`, and no model's parameter from a loop."""
+    added = [c.args[0] for c in script.calls_in(frame) if is_method(c, "append") and c.args]
+    own = [one for one in added if written(getattr(script.parent(one), "func", one)) == f"{text}.append"]
+    return bool(own) and all(isinstance(o, ast.Call) or script.values(frame, written(o)) for o in own)
 
 
 def _requires_grad(node: ast.AST) -> bool:

@@ -103,11 +103,18 @@ class Reached:
             for w in re.findall(r"\w+", str(n.value))
         }
         named = {n.id for n in nodes if isinstance(n, ast.Name)}
-        for alias in (one for n in module.body if texts and isinstance(n, ast.Import) for one in n.names):
-            if (alias.asname or alias.name.partition(".")[0]) not in named:
-                path = self.script.links.find(module, 0, alias.name)
-                folder = f"{path}/" if path and alias.name in map(first_named, texts) else None
-                file = self.script.links.region(path)
+        firsts = set(map(first_named, texts))
+        for node in (n for n in nodes if texts and isinstance(n, ast.Import | ast.ImportFrom)):
+            level, of = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                if bound not in firsts and ("" not in firsts or of or level or bound in named):
+                    continue
+                path = self.script.links.find(module, level, f"{of}.{alias.name}".strip("."))
+                file, folder = (
+                    self.script.links.region(path),
+                    f"{path}/" if path and bound in firsts else None,
+                )
                 files = (
                     m for m in self.script.modules if m is file or (folder and path_of(m).startswith(folder))
                 )

@@ -310,6 +310,21 @@ def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
 
 
+def test_a_number_of_a_cluster_is_the_launchers_first() -> None:
+    read, branch = 'int(os.environ.get("SLURM_PROCID", 0))', "if 'SLURM_JOB_ID' in os.environ:\n        "
+    for asked, becomes in (
+        (read, 'int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))'),
+        (f"{branch}number = {read}", f"{branch}number = {read}"),  # srun's own branch
+        ('os.environ.get("SLURM_PROCID")', 'os.environ.get("SLURM_PROCID")'),  # whether srun started it
+    ):
+        after = converted(
+            ASKED_FIRST.replace(
+                "    optimizer = torch.optim.SGD", f"    {asked}\n    optimizer = torch.optim.SGD"
+            )
+        )
+        assert f"    {becomes}\n" in after and once_more(after) == after
+
+
 @pytest.mark.parametrize(
     ("saves", "used", "has_all"),
     [

@@ -2,7 +2,8 @@
 
 An option that its own launcher gave (`--local_rank`, `--rank`) takes the launcher's variable where it is set, and else the
 author's default, so that a branch without processes stays taken under plain python. What the script computes for its group
-(`args.nr * args.gpus + gpu`) is the group's own number. What counts the GPUs counts the processes of the machine.
+(`args.nr * args.gpus + gpu`) is the group's own number. What counts the GPUs counts the processes of the machine. A number that
+a cluster's own starter gives, with a default for a run without it, `environ.get("SLURM_PROCID", 0)`, is the launcher's first.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ KNOWN = "the launcher knows the number"
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
 _WITHOUT_CUDA = {f"torch.cuda.{one}" for one in ("device_count", "manual_seed", "manual_seed_all")}
 _ENVIRONMENT = re.compile(r"environ|getenv")
+# What srun and mpirun tell each process that they start, and the launcher's name for it.
+_OF_CLUSTER = {
+    "SLURM_PROCID": "RANK",
+    "SLURM_LOCALID": "LOCAL_RANK",
+    "SLURM_NTASKS": "WORLD_SIZE",
+    "SLURM_NPROCS": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK": "RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+    "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
+}
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
 
 
@@ -47,6 +58,13 @@ class Ranks:
         self._node_ranks()
         for spawn in self.script.spawns:
             self._spawned(spawn)
+        for call in self.script.calls if not self.script.spawns else ():
+            if (
+                (name := _of_cluster(call))
+                and self.script.is_reached(call)
+                and not self._asks_the_machine(call)
+            ):
+                self.plan.replace(call, RULE, KNOWN, f'{written(call.func)}("{name}", {{it}})', it=call)
         for option in self.local_ranks():
             self._default(option, "LOCAL_RANK")
         for default in self._launchers():
@@ -336,6 +354,15 @@ def without_launcher(script: Script) -> bool:
         if ranks.asks_for_none(option) and (default is None or ast.unparse(default) == "None"):
             return True
     return False
+
+
+def _of_cluster(call: ast.Call) -> str | None:
+    """The launcher's variable for one of a cluster that is asked for with a number for a run without it."""
+    if not _ENVIRONMENT.search(written(call.func)) or len(call.args) != 2:
+        return None
+    asked, default = call.args
+    is_number = isinstance(default, ast.Constant) and str(default.value).lstrip("-").isdigit()
+    return _OF_CLUSTER.get(asked.value) if is_number and isinstance(asked, ast.Constant) else None
 
 
 def _is_count(value: ast.expr | None) -> bool:

@@ -363,6 +363,7 @@ Trainer(options).fit(DataLoader([], 8))
     [
         ("and torch.cuda.is_available()", "", "self.on_gpu", True),
         ("", "", "self.on_gpu", True),
+        ("; put(args.noise, args.noise.is_cuda)", "", "self.on_gpu", True),  # there it follows a tensor
         ("", "", "len(x) > 2", False),
         ("", ".cuda()", "self.on_gpu", False),  # the model is there in any case
         ("", "; device = 'cuda' if torch.cuda.is_available() else 'cpu'", "self.on_gpu", False),

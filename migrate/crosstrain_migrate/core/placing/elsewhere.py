@@ -90,9 +90,9 @@ def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[
     `use_cuda`, which is given `args.use_cuda`."""
     frame, code = _as_bound(script, frame, _as_made(script, frame, code))
     asked = ast.parse(code, mode="eval").body
-    calls = (
-        [one for one in script.callers(frame) if script.is_reached(one)] if is_function_frame(frame) else []
-    )
+    calls = script.callers(frame) if is_function_frame(frame) else []
+    # But for `move(noise, x.is_cuda)`, which follows another tensor.
+    calls = [c for c in calls if script.is_reached(c) and "is_cuda" not in map(last_name, c.args)]
     if not calls or not is_function_frame(frame):
         return frame, code
     passed_on = False

@@ -306,3 +306,22 @@ def test_what_two_steps_of_a_class_share_is_prepared_and_drawn_anew_once() -> No
     assert [one.strip() for one in text.splitlines() if "prepare(self" in one] == MADE, text
     assert "self.loss = accelerator" not in text
     assert text.count("common_draws():\n            self.b.apply(renew)") == 1, text
+
+
+RATED = """
+def rate(found, wanted):
+    return (found.argmax(1) == wanted).float().mean()
+for epoch in range(3):
+    train()
+    model.eval()
+    found = model(rows)
+    value = rate(found[24:], labels[24:])
+    if value < best:
+        best = value
+        torch.save(model.state_dict(), "best.pt")
+"""
+
+
+def test_what_rates_rows_of_an_answer_decides_by_its_mean_and_the_rows_stay() -> None:
+    text = after(RATED)
+    assert text.count("accelerator.reduce(") == 1 and 'value = accelerator.reduce(value, "mean")' in text, text

@@ -324,4 +324,6 @@ for epoch in range(3):
 
 def test_what_rates_rows_of_an_answer_decides_by_its_mean_and_the_rows_stay() -> None:
     text = after(RATED)
-    assert text.count("accelerator.reduce(") == 1 and 'value = accelerator.reduce(value, "mean")' in text, text
+    assert text.count("accelerator.reduce(") == 1 and 'value = accelerator.reduce(value, "mean")' in text, (
+        text
+    )

@@ -76,7 +76,11 @@ class MadeAlike:
             return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
             whole = binding(self.script, node.value)
-            if whole is not None and isinstance(whole[1], ast.Call) and self.differing.calls_trained(whole[1]):
+            if (
+                whole is not None
+                and isinstance(whole[1], ast.Call)
+                and self.differing.calls_trained(whole[1])
+            ):
                 return False  # rows of a model's answer
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):

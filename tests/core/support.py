@@ -1,10 +1,13 @@
 """Small scripts, converted in the process that tests: which lines come out, and that a second conversion changes nothing."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import pytest
 from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options
@@ -75,3 +78,13 @@ def check(trap: Trap) -> None:
         assert not [one for one in done.findings if one.severity.value == "refused"], done.findings
     again = migrate_text(Path("script.py"), done.text, Options())
     assert again.after == done.text, "a second conversion changes it"
+
+
+def case_by_case(traps: Sequence[Trap], checked: Callable[[Any], None] = check) -> Callable[[Trap], None]:
+    """The test that has these cases."""
+
+    @pytest.mark.parametrize("trap", traps, ids=lambda trap: trap.name)
+    def test(trap: Trap) -> None:
+        checked(trap)
+
+    return test

@@ -6,8 +6,8 @@ from textwrap import dedent
 import pytest
 
 from .converting import conversion
-from .projects import convert, train, write
-from .support import Trap, check
+from .projects import rewritten, train
+from .support import Trap, case_by_case
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -113,12 +113,7 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
 ]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_trap(trap: Trap) -> None:
-    check(trap)
-
+test_trap = case_by_case(TRAPS)
 
 FOR_OWN_ROWS = {
     "attack": """
@@ -165,8 +160,7 @@ FOR_OWN_ROWS = {
 
 def test_an_attack_that_stops_by_its_own_rows_waits_for_nobody(tmp_path: Path) -> None:
     """On two processes the passes of an attack differ in number, in the training and, of three batches, in the test."""
-    convert(write(tmp_path, **FOR_OWN_ROWS), "train")
-    after = (tmp_path / "attack.py").read_text()
+    after = rewritten(tmp_path, "train", **FOR_OWN_ROWS)["attack"]
     assert "        with Accelerator().no_sync(net):\n            F.cross_entropy(out, y).backward()" in after
     first, second = train(tmp_path, "train", 2)
     assert first == second
@@ -185,8 +179,7 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
     files["attack"] = files["attack"].replace(before, after)
     shown = "result = net.weight.tolist(), test(net, DataLoader(rows, 2))"
     files["train"] = files["train"].replace(shown, "")
-    convert(write(tmp_path, **files), "train")
-    assert "no_sync" not in (tmp_path / "attack.py").read_text()
+    assert "no_sync" not in rewritten(tmp_path, "train", **files)["attack"]
 
 
 @pytest.mark.parametrize(

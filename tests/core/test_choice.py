@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .filling import filled
-from .projects import convert, train, write
+from .projects import rewritten, train
 
 TRAINING = """import argparse
 <torch>
@@ -256,8 +256,8 @@ def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, mad
 )
 def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
     text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
-    convert(write(tmp_path, train=text, own=f"def square(x, device=None):\n{code}\n"), "train")
-    assert f"accelerator = Accelerator({made})\n" in (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n{code}\n")
+    assert f"accelerator = Accelerator({made})\n" in after["train"]
 
 
 def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
@@ -342,10 +342,9 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("settings", ['{"run": {"device": "cpu"}}', "json.load(open('settings.json'))"])
 def test_the_accelerator_is_given_the_device_among_settings(settings: str, tmp_path: Path) -> None:
     """Else it takes the GPU, and the batches go where the settings say."""
-    write(tmp_path, script=SETTINGS.replace("{settings}", settings).replace("    {set}\n", ""))
     (tmp_path / "settings.json").write_text('{"run": {"device": "cpu"}}')
-    convert(tmp_path, "script")
-    after = (tmp_path / "script.py").read_text()
+    text = SETTINGS.replace("{settings}", settings).replace("    {set}\n", "")
+    after = rewritten(tmp_path, "script", script=text)["script"]
     made = 'accelerator = Accelerator(device=settings["run"]["device"])\n'
     assert made + '    settings["run"]["device"] = accelerator.device.type\n' in after
     assert train(tmp_path, "script", 1, launched=False) == ["cpu"]

@@ -4,7 +4,7 @@ import pytest
 
 from .converting import converted
 from .rows import check_lines
-from .support import Trap, cases
+from .support import Trap, case_by_case, cases
 
 ADAPTS = """
         class Net(nn.Module):
@@ -258,12 +258,7 @@ for x, y in loader:
 -> for i in range(len(models)):
 """),
 ]
-
-
-@pytest.mark.parametrize("trap", LOOPS, ids=lambda trap: trap.name)
-def test_lines(trap: Trap) -> None:
-    check_lines(trap)
-
+test_lines = case_by_case(LOOPS, check_lines)
 
 SIZES = """<torch>
 def learn(model, loader, sizes):

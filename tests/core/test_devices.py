@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes, once_more
-from .projects import convert, write
+from .projects import rewritten
 from .support import table
 
 TRAINING = """<torch>
@@ -206,8 +206,8 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
 def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path: Path) -> None:
     own = "import torch\ndef load(name, device='cuda'):\n    return torch.load(name, map_location=device)\n"
     line = "json.load(open('a')); nets.load('a'{}); args.load('a')\n"
-    convert(write(tmp_path, entry="import json, nets\n" + script(line.format("")), nets=own), "entry")
-    assert line.format(", device=accelerator.device") in (tmp_path / "entry.py").read_text()
+    after = rewritten(tmp_path, "entry", entry="import json, nets\n" + script(line.format("")), nets=own)
+    assert line.format(", device=accelerator.device") in after["entry"]
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,7 @@ def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: 
     own = f"part = shared.Part(); part.cuda(); part.draw({given}); part.gather(kind); shared.build({given})"
     own += "; shared.set_up(args)"
     text = f"import shared\n{script(before=own)}"
-    convert(write(tmp_path, shared=SHARED, other=text, entry=text), "entry")
-    after = (tmp_path / "shared.py").read_text()
+    after = rewritten(tmp_path, "entry", shared=SHARED, other=text, entry=text)["shared"]
     assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
     assert 'torch.device(PartialState().device if device else "cpu")' in after
     assert 'torch.device("cpu" if backend == "gloo" else PartialState().device)' in after

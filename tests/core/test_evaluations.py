@@ -3,7 +3,7 @@
 import pytest
 
 from .converting import converted
-from .support import PRELUDE, Trap, cases, check
+from .support import PRELUDE, Trap, case_by_case, cases
 
 TRAIN = """
 <model>
@@ -458,9 +458,7 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
         ) is is_ours
 
 
-@pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
-def test_evaluations(trap: Trap) -> None:
-    check(trap)
+test_evaluations = case_by_case([*DEALT, *WHOLE])
 
 
 @pytest.mark.parametrize(

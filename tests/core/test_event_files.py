@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .projects import convert, write
+from .projects import convert, rewritten, write
 
 SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
@@ -109,8 +109,8 @@ LOGS = """
 )
 def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
     begin = "from logs import logs\n    show, writer = logs()"
-    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
-    after = (tmp_path / "logs.py").read_text()
+    trains = TRAIN.format(made=begin, use=use, end="pass")
+    after = rewritten(tmp_path, "train", logs=LOGS, train=trains)["logs"]
     assert (".is_main_process else None" in after) is made
 
 
@@ -136,8 +136,8 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     begin = "from journal import Journal\n    journal = Journal()"
     trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
     other = "from journal import Journal\nJournal().update(1, 2)\n"
-    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
-    after = (tmp_path / "journal.py").read_text()
+    journal = JOURNAL.format(closed=closed)
+    after = rewritten(tmp_path, "train", journal=journal, test=other, train=trains)["journal"]
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
 
@@ -179,8 +179,7 @@ OWN_WRITER = {
 def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
     """It opens an event file as its base does: one process makes it, unless all ask it for something."""
     files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}
-    convert(write(tmp_path, **files), "train")
-    after = (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", **files)["train"]
     assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from crosstrain_migrate.core.numbers.means import is_of_another
 
-from .support import Trap, cases, check, converted
+from .support import Trap, case_by_case, cases, check, converted
 
 HEAD = """
 <model>
@@ -186,11 +186,7 @@ print(total / rows, rows)
 -> rows, total = accelerator.reduce((rows, total), "sum")
 """)
 TRAPS += [replace(case, script=TABLE + case.script) for case in TOLD]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_numbers(trap: Trap) -> None:
-    check(trap)
+test_numbers = case_by_case(TRAPS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from crosstrain_migrate.core.reading.script import Script
 
 from .converting import converted
-from .projects import convert, write
+from .projects import convert, rewritten, write
 
 ENTRY = """
 <torch>
@@ -53,8 +53,7 @@ def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path:
     files |= {"pack/__init__": "from . import score\n", "pack/score": "def show(): 1\n"}
     (tmp_path / "pack").mkdir()
     files |= {"pack/entry": ENTRY.format(imports=imports, more=more)}
-    convert(write(tmp_path, **files), "pack/entry")
-    assert ((tmp_path / "other.py").read_text().strip() != OTHER.strip()) is is_edited
+    assert (rewritten(tmp_path, "pack/entry", **files)["other"].strip() != OTHER.strip()) is is_edited
 
 
 CLASSES = """
@@ -83,8 +82,8 @@ class Named(Other):
     ids=["nothing names it", "named", "looked up", "of one of several modules", "for a text", "for more"],
 )
 def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[str], tmp_path: Path) -> None:
-    convert(write(tmp_path, entry=ENTRY.format(imports="import other", more=more), other=CLASSES), "entry")
-    after = (tmp_path / "other.py").read_text()
+    entry = ENTRY.format(imports="import other", more=more)
+    after = rewritten(tmp_path, "entry", entry=entry, other=CLASSES)["other"]
     assert [one for one in ("Linear(1, 1).cuda()", "self.net.cuda()") if one in after] == left
 
 
@@ -152,8 +151,8 @@ BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\
     ],
 )
 def test_a_text_names_a_function_of_a_file_asked_for_names(more: str, is_left: bool, tmp_path: Path) -> None:
-    convert(write(tmp_path, training=BESIDE, entry=f"import training\n{more}\n"), "entry")
-    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
+    after = rewritten(tmp_path, "entry", training=BESIDE, entry=f"import training\n{more}\n")["training"]
+    assert ("crosstrain" not in after) is is_left
 
 
 @pytest.mark.parametrize(("marked", "inside"), [("pyproject.toml", True), ("README.md", False)])
@@ -285,6 +284,5 @@ def test_networks_that_a_text_names_are_reached_in_their_package(
     (folder / "__init__.py").write_text("from . import small\n")
     (folder / "small.py").write_text(net)
     (folder.parent / "__init__.py").write_text("")
-    convert(write(tmp_path, entry=entry), "entry")
-    after = (folder / "small.py").read_text()
+    after = rewritten(tmp_path, "entry", entry=entry)["small"]
     assert after.count(".cuda()") == 1 and "return x.to(PartialState().device)\ndef make" in after

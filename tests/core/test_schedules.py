@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
 from .support import Trap
 
 OWN = """
@@ -39,11 +39,10 @@ GIVEN = {
 @pytest.mark.parametrize("made", GIVEN.values(), ids=GIVEN.keys())
 def test_a_schedule_of_the_scripts_own_ends_with_the_training(made: str, tmp_path: Path) -> None:
     text = OWN.format(made=made)
-    folder = write(tmp_path, script=text.replace("falling.step", "falling.move") if "move" in made else text)
-    convert(folder, "script")
-    text = (folder / "script.py").read_text()
+    text = text.replace("falling.step", "falling.move") if "move" in made else text
+    text = rewritten(tmp_path, "script", script=text)["script"]
     assert "prepare(model, optimizer, loader)" in text and "not reach" not in text
-    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0, 0.0])
 
 
 def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
@@ -119,12 +118,10 @@ ASKED = {
 def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training(
     made: str, is_prepared: bool, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path, script=LATE.format(made=made))
-    convert(folder, "script")
-    text = (folder / "script.py").read_text()
+    text = rewritten(tmp_path, "script", script=LATE.format(made=made))["script"]
     joined = "optimizer, loader, schedule" if is_prepared else "optimizer, loader"
     assert f"accelerator.prepare(model, {joined})" in text
-    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0, 0.0])
 
 
 RATES = """
@@ -305,12 +302,11 @@ result = runner.saved
 
 
 def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_path: Path) -> None:
-    script = LAST.format(more="", test="i == self.steps - 1")
-    folder = write(tmp_path, script=script)
-    convert(folder, "script")
-    assert "        self.loader = accelerator.prepare(self.loader)\n" in (folder / "script.py").read_text()
-    assert train(folder, "script") == [3]
-    assert train(folder, "script", 2) == [3, 3]
+    text = LAST.format(more="", test="i == self.steps - 1")
+    after = rewritten(tmp_path, "script", script=text)["script"]
+    assert "        self.loader = accelerator.prepare(self.loader)\n" in after
+    assert train(tmp_path, "script") == [3]
+    assert train(tmp_path, "script", 2) == [3, 3]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
 
 NET = """
 import torch
@@ -257,8 +257,7 @@ def test_a_class_of_another_file_keeps_the_device_it_got(
 ) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
     trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
-    convert(write(tmp_path, trainer=trainer, train=script), "train")
-    after = (tmp_path / "trainer.py").read_text()
+    after = rewritten(tmp_path, "train", trainer=trainer, train=script)["trainer"]
     assert (GOT in after) is stays
     assert ("self.at = torch.device(device)" in after) is ("put('cuda'" not in given)
 

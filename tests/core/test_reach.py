@@ -284,5 +284,6 @@ def test_networks_that_a_text_names_are_reached_in_their_package(
     (folder / "__init__.py").write_text("from . import small\n")
     (folder / "small.py").write_text(net)
     (folder.parent / "__init__.py").write_text("")
-    after = rewritten(tmp_path, "entry", entry=entry)["small"]
+    convert(write(tmp_path, entry=entry), "entry")
+    after = (folder / "small.py").read_text()
     assert after.count(".cuda()") == 1 and "return x.to(PartialState().device)\ndef make" in after

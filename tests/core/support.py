@@ -50,6 +50,20 @@ def table(text: str) -> list[tuple[str, ...]]:
     return [tuple(row.replace("\\n", "\n").split(" => ")) for row in text.strip().splitlines()]
 
 
+def each_row(text: str) -> pytest.MarkDecorator:
+    r"""Parameters of a test: a line of their names, then a line for each case, `=>` between the cells.
+
+    `\n` ends a line in a cell, `''` is an empty one, and words for truth and None are values. `#` begins a comment.
+    """
+    lines = [line.partition("  # ")[0] for line in text.strip().splitlines() if not line.startswith("# ")]
+    names, *rows = [[_value(cell) for cell in line.split(" => ")] for line in lines]
+    return pytest.mark.parametrize(",".join(names), rows if len(names) > 1 else [only for (only,) in rows])
+
+
+def _value(cell: str) -> Any:
+    return {"True": True, "False": False, "None": None, "''": ""}.get(cell, cell.replace("\\n", "\n"))
+
+
 def _case(name: str, text: str) -> Trap:
     told: dict[str, list[str]] = {"->": [], "!!": [], "??": [""], "": []}
     for line in text.splitlines(keepends=True):

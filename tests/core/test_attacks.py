@@ -3,11 +3,9 @@
 from pathlib import Path
 from textwrap import dedent
 
-import pytest
-
 from .converting import conversion
 from .projects import rewritten, train
-from .support import Trap, case_by_case
+from .support import Trap, case_by_case, each_row
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -166,13 +164,11 @@ def test_an_attack_that_stops_by_its_own_rows_waits_for_nobody(tmp_path: Path) -
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:\n            break", "net(near)"),
-        ("near.grad.sign()", "near.sign()"),  # its gradients are not of inputs
-    ],
-)
+@each_row(r"""
+before => after
+if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:\n            break => net(near)
+near.grad.sign() => near.sign()  # its gradients are not of inputs
+""")
 def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_path: Path) -> None:
     files = {name: dedent(text) for name, text in FOR_OWN_ROWS.items()}
     assert before in files["attack"]
@@ -182,14 +178,12 @@ def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_
     assert "no_sync" not in rewritten(tmp_path, "train", **files)["attack"]
 
 
-@pytest.mark.parametrize(
-    ("given", "called", "found"),
-    [
-        ("net, loss_of, x, y", "net(near)", "net"),  # the loss is given the model's answer
-        ("loss_of, x, y", "net(near)", "net"),  # a model of the file
-        ("pick, loss_of, x, y", "pick()(near)", ""),
-    ],
-)
+@each_row("""
+given => called => found
+net, loss_of, x, y => net(near) => net  # the loss is given the model's answer
+loss_of, x, y => net(near) => net  # a model of the file
+pick, loss_of, x, y => pick()(near) => ''
+""")
 def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
     text = f"""
 <torch>
@@ -233,18 +227,16 @@ for turn in range(100):
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "drawn", "is_left"),
-    [
-        ("[latent]", "", True),
-        ("[latent] + noises", "", True),
-        ("[latent] + noises", "[torch.randint(8, (2,))]", False),  # each process draws rows of its own
-        ("[latent, *net.parameters()]", "", False),
-        ("[latent] + list(net.parameters())", "", False),
-        ("net.parameters()", "", False),
-        ("parts", "", False),  # a list of the model's, which train
-    ],
-)
+@each_row("""
+given => drawn => is_left
+[latent] => '' => True
+[latent] + noises => '' => True
+[latent] + noises => [torch.randint(8, (2,))] => False  # each process draws rows of its own
+[latent, *net.parameters()] => '' => False
+[latent] + list(net.parameters()) => '' => False
+net.parameters() => '' => False
+parts => '' => False  # a list of the model's, which train
+""")
 def test_a_script_that_moves_tensors_of_its_own_alone_is_left(given: str, drawn: str, is_left: bool) -> None:
     done = conversion(PROJECTED.format(given=given, drawn=drawn))
     assert ("Accelerator" not in done.text) is is_left

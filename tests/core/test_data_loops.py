@@ -1,10 +1,8 @@
 """Loops in and around a training that go over something else than its batches, and rows that are read by hand or drawn."""
 
-import pytest
-
 from .converting import converted
 from .rows import check_lines
-from .support import Trap, case_by_case, cases
+from .support import Trap, case_by_case, cases, each_row
 
 ADAPTS = """
         class Net(nn.Module):
@@ -292,14 +290,12 @@ for piece in pieces:
 """
 
 
-@pytest.mark.parametrize(
-    ("pieces", "numbered"),
-    [
-        ("pieces = list(range(5))", True),
-        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
-        ("pieces = read('names')", False),
-    ],
-)
+@each_row("""
+pieces => numbered
+pieces = list(range(5)) => True
+pieces = DataLoader([], 64) => False  # its batches are dealt, and not the parts of one
+pieces = read('names') => False
+""")
 def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
     after = converted(PIECES.format(pieces=pieces))
     assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
@@ -342,14 +338,12 @@ for name in names:
 """
 
 
-@pytest.mark.parametrize(
-    ("told", "fetched", "dealt"),
-    [
-        ("agent.load(name)", "source.next_batch()", False),
-        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
-        ("agent.load('best.pth')", "read(name)", True),
-    ],
-)
+@each_row("""
+told => fetched => dealt
+agent.load(name) => source.next_batch() => False
+source.begin(name) => source.next_batch() => True  # what it fetches is the item's
+agent.load('best.pth') => read(name) => True
+""")
 def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
     after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
     assert (".prepare(names)" in after) is dealt

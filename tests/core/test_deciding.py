@@ -12,7 +12,7 @@ from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
 from .projects import convert, write
-from .support import PRELUDE
+from .support import PRELUDE, each_row
 
 HEAD = f"""{PRELUDE}
 from torch.utils.data import TensorDataset
@@ -260,18 +260,16 @@ for i, (x, y) in enumerate(train_loader):
 )
 
 
-@pytest.mark.parametrize(
-    ("test", "expected"),
-    [
-        ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
-        ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
-        ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
-        ("model.train(); n = model.a(x)\n    if n > 1: break", 'if accelerator.reduce(n, "mean") > 1: break'),
-        ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
-        ("n = y\n    if n[0] > 1: break", "n = y\n    if n[0] > 1: break"),
-        ("n = model(x)\n    if n[0] > 1: break", 'if accelerator.reduce(n[0], "mean") > 1: break'),
-    ],
-)
+@each_row(r"""
+test => expected
+if torch.isnan(loss): continue => if torch.isnan(accelerator.reduce(loss, "mean")): continue
+if i > 3 and loss < 0.1: break => if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break
+if loss < 9: loss = loss * 2 => if loss < 9: loss = loss * 2  # no process parts
+model.train(); n = model.a(x)\n    if n > 1: break => if accelerator.reduce(n, "mean") > 1: break
+n = y.part(x)\n    if n > 1: break => if n > 1: break  # of the batch
+n = y\n    if n[0] > 1: break => n = y\n    if n[0] > 1: break
+n = model(x)\n    if n[0] > 1: break => if accelerator.reduce(n[0], "mean") > 1: break
+""")
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     text = converted(STEP.format(test=test))
     assert expected in text and "accelerator.backward(loss)" in text, text

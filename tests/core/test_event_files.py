@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted
 from .projects import convert, rewritten, write
+from .support import each_row
 
 SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
@@ -27,30 +28,26 @@ writers[0] = SummaryWriter("train")"""
 
 
 @pytest.mark.parametrize("made", [LIST, TABLE])
-@pytest.mark.parametrize(
-    ("use", "is_ours"),
-    [
-        ('writers[0].add_image("x", shade(2 * x), step)', True),
-        ('for one in writers:\n        one.add_scalar("step", step)', True),
-        ('writers[0].add_image("x", shade(x), step)', False),
-        ("folder = writers[0].get_logdir()", False),
-        ("show(writers)", False),
-    ],
-)
+@each_row(r"""
+use => is_ours
+writers[0].add_image("x", shade(2 * x), step) => True
+for one in writers:\n        one.add_scalar("step", step) => True
+writers[0].add_image("x", shade(x), step) => False
+folder = writers[0].get_logdir() => False
+show(writers) => False
+""")
 def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> None:
     """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
     after = converted(SEVERAL.format(made=made, use=use))
     assert (") if accelerator.is_main_process else None" in after) is is_ours
 
 
-@pytest.mark.parametrize(
-    ("made", "use", "is_ours"),
-    [
-        ("FileWriter", "writer.add_summary(tf.Summary(value=[]), step)", True),
-        ("create_file_writer", 'with writer.as_default():\n        tf.summary.scalar("x", step)', True),
-        ("create_file_writer", "with writer.as_default():\n        seen = record(step)", False),
-    ],
-)
+@each_row(r"""
+made => use => is_ours
+FileWriter => writer.add_summary(tf.Summary(value=[]), step) => True
+create_file_writer => with writer.as_default():\n        tf.summary.scalar("x", step) => True
+create_file_writer => with writer.as_default():\n        seen = record(step) => False
+""")
 def test_a_writer_of_tensorflow(made: str, use: str, is_ours: bool) -> None:
     made = f'import tensorflow as tf\nwriter = tf.summary.{made}("a")'
     after = converted(SEVERAL.format(made=made, use=use))
@@ -62,16 +59,14 @@ def test_a_writer_of_tensorflow(made: str, use: str, is_ours: bool) -> None:
     "made",
     ['{"writer": SummaryWriter("a"), "steps": 0}', 'dict(steps=0)\nstate["writer"] = SummaryWriter("a")'],
 )
-@pytest.mark.parametrize(
-    ("use", "is_ours"),
-    [
-        ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
-        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1)', True),
-        ('other = state.get("writer")', False),
-        ('folder = state["writer"].get_logdir()', False),
-        ("show(state)", False),
-    ],
-)
+@each_row(r"""
+use => is_ours
+writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1 => True
+state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1) => True
+other = state.get("writer") => False
+folder = state["writer"].get_logdir() => False
+show(state) => False
+""")
 def test_a_writer_among_other_things(made: str, use: str, is_ours: bool) -> None:
     """What the dictionary holds beside it is every process's."""
     after = converted(SEVERAL.format(made=f"state = {made}", use=use))
@@ -168,14 +163,12 @@ OWN_WRITER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("base", "use", "made"),
-    [
-        ("SummaryWriter", "journal.record(loss.item(), step)", True),
-        ("SummaryWriter", "rate = journal.rate", False),
-        ("Table", "journal.record(loss.item(), step)", False),
-    ],
-)
+@each_row("""
+base => use => made
+SummaryWriter => journal.record(loss.item(), step) => True
+SummaryWriter => rate = journal.rate => False
+Table => journal.record(loss.item(), step) => False
+""")
 def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
     """It opens an event file as its base does: one process makes it, unless all ask it for something."""
     files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}

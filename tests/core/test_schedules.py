@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .projects import convert, rewritten, train, write
-from .support import Trap
+from .support import Trap, each_row
 
 OWN = """
 <torch>
@@ -137,26 +137,22 @@ for i, (x, y) in enumerate(loader):
 """
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ("rows += len(y); rate = rate / rows", 'rows += accelerator.reduce(len(y), "sum")'),
-        ("rate *= i / 100", "rate *= i / 100"),
-        ("done = 100 * rows + i; rate *= done / 100", "rate *= done / 100"),
-    ],
-)
+@each_row("""
+counts => expected
+rows += len(y); rate = rate / rows => rows += accelerator.reduce(len(y), "sum")
+rate *= i / 100 => rate *= i / 100
+done = 100 * rows + i; rate *= done / 100 => rate *= done / 100
+""")
 def test_a_rate_counts_the_rows_of_all_and_its_own_steps(counts: str, expected: str) -> None:
     text = converted(Trap("", RATES.format(counts=counts)).text)
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
 
 
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [
-        ("group['step'] * float(size) / 900", "float(size) * PartialState().num_processes / 900"),
-        ("0.1 * size / 256", "0.1 * size / 256"),  # of the batch of one process, as the author has it
-    ],
-)
+@each_row("""
+rate => expected
+group['step'] * float(size) / 900 => float(size) * PartialState().num_processes / 900
+0.1 * size / 256 => 0.1 * size / 256  # of the batch of one process, as the author has it
+""")
 def test_a_rate_in_a_function_counts_the_batches_of_all(rate: str, expected: str) -> None:
     lower = f"def lower():\n    for group in optimizer.param_groups:\n        group['lr'] = {rate}\n"
     text = RATES.replace("DataLoader(data)", "DataLoader(data, batch_size=size)").format(counts="lower()")
@@ -241,14 +237,12 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
-@pytest.mark.parametrize(
-    ("total", "step", "is_prepared"),
-    [
-        ("3 * len(loader)", "if by_epochs: scheduler.step()", False),
-        ("3 * len(loader)", "if by_epochs: other.step()", True),
-        ("20", "if by_epochs: scheduler.step()", True),  # whose end nothing knows
-    ],
-)
+@each_row("""
+total => step => is_prepared
+3 * len(loader) => if by_epochs: scheduler.step() => False
+3 * len(loader) => if by_epochs: other.step() => True
+20 => if by_epochs: scheduler.step() => True  # whose end nothing knows
+""")
 def test_a_schedule_that_may_move_by_epochs_instead(total: str, step: str, is_prepared: bool) -> None:
     text = COUNTED.format(loop="for epoch in range(3)", behind="pass").replace("20", total)
     text = text.replace("        scheduler", "        if not by_epochs: scheduler")
@@ -346,16 +340,14 @@ for x, y in loader:
 """
 
 
-@pytest.mark.parametrize(
-    ("total", "made", "is_cut", "is_given"),
-    [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", False, True),
-        ("3 * (len(rows) // 8)", "BertAdam(model.parameters(), lr=0.1, t_total=total)", True, False),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False, False),
-    ],
-)
+@each_row("""
+total => made => is_cut => is_given
+3 * len(loader) => BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total) => False => True
+3 * len(loader) => BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total) => False => True
+3 * (len(rows) // 8) => BertAdam(model.parameters(), lr=0.1, t_total=total) => True => False
+1000 => BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total) => False => False
+3 * len(loader) => torch.optim.Adam(model.parameters(), lr=0.1) => False => False
+""")
 def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_cut: bool, is_given: bool) -> None:
     """It is given the length of the prepared loader, or one process's share of the steps that are counted otherwise."""
     after = converted(LOWERED.format(total=total, made=made))

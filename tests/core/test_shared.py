@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from .projects import convert, rewritten, train, write
+from .support import each_row
 
 NET = """
 import torch
@@ -146,16 +147,14 @@ def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -
     assert train(tmp_path, "entry", 2) == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("shares", "given", "moved"),
-    [
-        (True, "", "zeros.to(PartialState().device.type)"),
-        (False, "", "zeros.to(PartialState().device)"),
-        (True, "x.get_device()", "zeros.to(PartialState().device.type)"),
-        (True, "at", "zeros.to(PartialState().device.type)"),
-        (True, "0", "zeros.to(PartialState().device)"),
-    ],
-)
+@each_row("""
+shares => given => moved
+True => '' => zeros.to(PartialState().device.type)
+False => '' => zeros.to(PartialState().device)
+True => x.get_device() => zeros.to(PartialState().device.type)
+True => at => zeros.to(PartialState().device.type)
+True => 0 => zeros.to(PartialState().device)
+""")
 def test_a_network_to_be_replicated_follows_the_current_gpu(
     shares: bool, given: str, moved: str, tmp_path: Path
 ) -> None:

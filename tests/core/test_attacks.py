@@ -143,8 +143,7 @@ FOR_OWN_ROWS = {
                     hits += (net(near).argmax(1) == y).sum().item()
             return hits
         torch.manual_seed(0)
-        net = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        <net>
         x = torch.arange(6.0)[:, None].repeat(1, 4)
         rows = TensorDataset(x, torch.tensor([0, 1, 0, 1, 0, 1]))
         for x, y in DataLoader(rows, 1, shuffle=False):

@@ -313,8 +313,7 @@ import sys
 <torch>
 def train(options):
     model = torch.nn.Linear(4, 2)
-    model = model.to(options["run"]["device"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model model.to(options["run"]["device"])>
     for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
         x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
         <step>

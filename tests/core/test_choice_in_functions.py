@@ -78,8 +78,7 @@ parser.add_argument("--cpu", action="store_true")
 args = parser.parse_args()
 args = setup(args)
 args.cpu = args.cpu or args.slow
-net = torch.nn.Linear(4, 2).to(args.{name})
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net torch.nn.Linear(4, 2).to(args.{name})>
 <loop torch.nn.functional.mse_loss(net(x), y)>
 """
 
@@ -110,8 +109,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--device", default="gpu")
 args = parser.parse_args()
 device = choose(args.device)
-net = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(net(x.to(device)), y.to(device))>
 """
 
@@ -259,8 +257,7 @@ class Trainer:
     def __init__(self, rows, on_gpu=False, local_rank=0):
         {first}
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        self.net = torch.nn.Linear(4, 2).to(self.device)
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net torch.nn.Linear(4, 2).to(self.device)>
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
@@ -335,8 +332,7 @@ def put(x, use_cuda):
 class Trainer:
     def __init__(self, args):
         self.on_gpu = args.gpu {more}
-        self.net = put(nn.Linear(4, 2), self.on_gpu){after}
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net put(nn.Linear(4, 2), self.on_gpu){after}>
     def fit(self, loader):
         for x, y in loader:
             <self.step F.mse_loss(self.net(put(x, {given})), y)>

@@ -91,8 +91,7 @@ class Net(nn.Module):
         return torch.randint(0, 9, (count,))
 class Trainer:
     def __init__(self):
-        self.net = Net()
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net Net()>
     def fit(self):
         for self.epoch in range(0, self.last):
             self.learn(self.rows)
@@ -116,8 +115,7 @@ for rate in rates:
 ?? every process trains on the same data
 == two trainings of one function, by two optimizers of one name
 def main():
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <net nn.Linear(1, 1)>
     for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
         learn(net, optimizer, x, y)
     other = nn.Linear(1, 1)
@@ -306,8 +304,7 @@ CHECKPOINTS = """import glob
 import torch
 class Agent:
     def __init__(self):
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model>
     def load(self, name):
         self.model.load_state_dict(torch.load(name))
     def step(self, batch, training):

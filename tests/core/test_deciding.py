@@ -20,8 +20,7 @@ torch.manual_seed(0)
 rows = torch.randn(40, 4)
 labels = (rows.sum(1) > 0).long()
 data, test = TensorDataset(rows[:24], labels[:24]), TensorDataset(rows[24:], labels[24:])
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))>
 train_loader, test_loader = DataLoader(data, batch_size=4, shuffle=True), DataLoader(test, batch_size=4)
 """
 TRAIN = """

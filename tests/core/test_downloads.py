@@ -264,8 +264,7 @@ TRAINS_ON_CUT = """
     <torch>
     from shared import Rows
     rows = Rows("rows")
-    net = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <net torch.nn.Linear(1, 1)>
     for x in DataLoader(rows, batch_size=2):
         <step net(x).mean()>
     result = float(len(rows))
@@ -334,8 +333,7 @@ SHRINKS = """
         else:
             if options.kind.lower() == "folder":
                 names = read("rows", 2)
-        net = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        <net torch.nn.Linear(1, 1)>
         for x, in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
             <step (net(x) - x).pow(2).mean()>
         return float(len(names))

@@ -113,8 +113,7 @@ def test_a_length_of_the_loader_within_what_is_dealt_in_place(bar: str, asked: s
 MADE_LONG = """
 <torch>
 STEPS, ROWS = 6, 4
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(Rows("rows", length=2 * {length}), 2)
 {above}for step in range(STEPS):
     {within}x, y = next(batches)

@@ -284,8 +284,7 @@ settings = {"distributed": "WORLD_SIZE" in os.environ}
 if settings["distributed"]:
     settings.update(my_init_process_group(settings))
 model = torch.nn.Linear(2, 1)
-model = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.parallel.DistributedDataParallel(model)>
 for _ in range(3):
     model(torch.ones(2, 2)).mean().backward()
     optimizer.step()

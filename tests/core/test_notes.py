@@ -77,8 +77,7 @@ TRAINER = """
 
     class Trainer:
         def __init__(self):
-            self.model = torch.nn.Linear(2, 1)
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            <self.model torch.nn.Linear(2, 1)>
             self.loader = DataLoader(torch.rand(8, 2), batch_size=2)
 
         def fit(self):
@@ -178,8 +177,7 @@ parser.add_argument("--gpu", action="store_true")
 args = parser.parse_args()
 print(args)
 device = torch.device({chosen})
-model = torch.nn.Linear(1, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(1, 1).to(device)>
 for x in DataLoader(torch.ones(8, 1)):
     <step model(x.to(device)).mean()>
 """

@@ -302,8 +302,7 @@ def test_a_bar_over_rows_ends_with_those_of_its_process(step: str, shown: str) -
 
 
 PARTS = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 2)>
 batches = (len(data) + 3) // 4
 total = 0.0
 for part in parts:

@@ -14,8 +14,7 @@ ENTRY = """
 {imports}
 class Run:
     def train(self):
-        net = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        <net torch.nn.Linear(1, 1)>
         for x in DataLoader(range(8)):
             <step net(x).square().mean()>
 run = Run()
@@ -89,8 +88,7 @@ def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[
 TRAINS = """
 <torch>
 def main(args):
-    net = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <net torch.nn.Linear(1, 1)>
     for x in DataLoader(range(8)):
         <step net(x).square().mean()>
 if __name__ == "__main__":

@@ -280,8 +280,7 @@ class Runner:
     def __init__(self):
         self.loader, self.classes = loaders()
         self.steps = len(self.loader)
-        self.model = torch.nn.Linear(4, self.classes)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model torch.nn.Linear(4, self.classes)>
         self.saved = 0{more}
     def run(self):
         for i, x in enumerate(self.loader):

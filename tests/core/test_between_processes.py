@@ -23,7 +23,6 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 """
 
-
 GROUP = (
     HEAD
     + """

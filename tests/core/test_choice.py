@@ -20,7 +20,6 @@ for x, y in DataLoader([], 8):
     <step>
 """
 
-
 MPS_OR_CPU = """if {test}:
     device = torch.device("cuda")
 else:
@@ -29,7 +28,6 @@ else:
     else:
         device = torch.device("cpu")
     print("no CUDA")"""
-
 
 PLACED = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
 

@@ -69,7 +69,6 @@ for epoch in range(30):
 print("left", stopper.left)
 """
 
-
 DECIDED = """value = train() | <better> |     best = value |     <save>
 value = test_loss() | <better> |     best = value |     <save>
 for epoch in range(9): |     value = train() |     wait += value > best |     if wait > 3: |         break
@@ -199,7 +198,6 @@ for epoch in range(3):
     train()
     check()
 """
-
 
 RANGE = "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
 SAME = {

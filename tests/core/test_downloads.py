@@ -319,7 +319,6 @@ SMALL = """
         return sorted(os.listdir(os.path.join(folder, "small_%d" % factor)))
 """
 
-
 SHRINKS = """
     import os
     <torch>

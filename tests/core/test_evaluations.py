@@ -42,7 +42,6 @@ class Averager:
 meter = Averager()
 """
 
-
 BARS = f"""from tqdm import tqdm; hits = 0; {{above}}
 with torch.no_grad():
     for x, y in {{data}}:
@@ -330,7 +329,6 @@ for phase in ["train", "test"]:
     ),
 ]
 
-
 WHOLE = [
     *(
         whole(one, "hits = 0", f"{HITS}\n        {one}", "", "shown inside the loop alone")
@@ -367,7 +365,6 @@ print(meter.n)
     ),
     whole("drawn", "hits = 0", HITS.replace("(x)", "(x + torch.randn(4))"), "hits", "draws random numbers"),
 ]
-
 
 GENERATED = """
 def slices(rows, size=2):

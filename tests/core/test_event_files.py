@@ -89,7 +89,6 @@ TRAIN = """
     {end}
     """
 
-
 LOGS = """
     from torch.utils.tensorboard import SummaryWriter
     def logs():

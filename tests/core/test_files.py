@@ -349,7 +349,6 @@ log(folder)
 """.replace("<drawn>", DRAWN)
 )
 
-
 SAVED_BY_TRAIN = """
     def train_epoch(model, optimizer, loader):
         model.train()

@@ -272,7 +272,6 @@ def mkdir(path):
         os.mkdir(path)
 """
 
-
 FRESH = """
 import argparse, json, os, shutil
 <torch>

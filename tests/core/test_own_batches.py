@@ -42,7 +42,6 @@ OWN = [
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),
 ]
 
-
 DEALT = "batches = accelerator.prepare(rows.next_batch() for _ in itertools.count())\n"
 BY_ANOTHER = """self.at, batch = self.rows_at(self.at, size)
         return batch

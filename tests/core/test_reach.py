@@ -178,7 +178,6 @@ if __name__ == "__main__":
     {start}
 """
 
-
 GROUP = "@click.group()\ndef cli():\n    pass"
 
 

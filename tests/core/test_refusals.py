@@ -39,12 +39,10 @@ def train(rows, line_search={default}):
 train({given})
 """
 
-
 WORKERS = script(
     "import torch.distributed as dist\nfrom multiprocessing import Process",
     "def work(rank):\n    {join}train([])\n\nfor rank in range(2):\n    Process(target=work, args=(rank,)).start()\n\n",
 )
-
 
 PLAYS = """import torch
 policy = torch.nn.Linear(4, 2)
@@ -60,7 +58,6 @@ for state, gain in {data}:
     loss = (policy(state) * gain).sum()
     <step loss>
 """
-
 
 GAMES = "def batches(games):\n    yield from games\n\n"
 RECORDED = """import random
@@ -82,7 +79,6 @@ for turn in range(100):
     <step loss>
     print(judge(make_world()))
 """
-
 
 OWN_STEP = """<torch>
 class Own(nn.Module):

@@ -188,9 +188,7 @@ learner = Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.devi
 learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
 """
 
-
 MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
-
 
 ABOVE = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent.parent))\n"
 
@@ -234,7 +232,6 @@ GIVEN_DEVICE = {
         """,
 }
 
-
 GOT = "self.device = torch.device(device)"
 IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'cuda'"
 
@@ -272,7 +269,6 @@ def number():
     return dist.get_rank() if dist.is_initialized() else 0
 """
 
-
 IN_GROUP = """
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -290,7 +286,6 @@ def main():
 if __name__ == "__main__":
     result = main()
 """
-
 
 NUMBERED = OWN_GROUP.replace('backend="gloo"', "rank=-1, size=-1").replace(
     "=backend", "='gloo', rank=rank, world_size=size"
@@ -331,7 +326,6 @@ if __name__ == "__main__":
     print(rows.sum())
     result = learn(rows)
 """
-
 
 OTHER = """
 import torch

@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted
+from .support import each_row
 
 BESIDE = """<torch>
 <model>
@@ -12,15 +13,13 @@ for x, y in DataLoader([], 8):
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "after"),
-    [
-        ("extra = torch.tensor(2.0, device=x.get_device())", "device=x.device)"),
-        ("extra = torch.tensor(2.0).to(x.get_device())", ".to(x.device)"),
-        ("extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu')", "x.get_device() if"),
-        ("extra = x.get_device() + 1", "extra = x.get_device() + 1"),  # a number
-    ],
-)
+@each_row("""
+line => after
+extra = torch.tensor(2.0, device=x.get_device()) => device=x.device)
+extra = torch.tensor(2.0).to(x.get_device()) => .to(x.device)
+extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu') => x.get_device() if
+extra = x.get_device() + 1 => extra = x.get_device() + 1  # a number
+""")
 def test_a_device_by_its_number_is_one_on_a_cpu_too(line: str, after: str) -> None:
     assert after in converted(BESIDE.format(line=line))
 

@@ -88,13 +88,11 @@ for epoch in range(2):
     print(epoch, best)
 """
 
-
 FILLED = """{name: Mean() for name in ("train", "test")}
     for name in columns:
         columns[name].add(train())
     for name, column in columns.items():
         columns[name] = column.value"""
-
 
 WHOLE = """measured(["test"])
     print(columns["test"])"""

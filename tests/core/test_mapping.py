@@ -6,7 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
-from .support import table
+from .support import each_row, table
 
 NODE = """import argparse
 import os
@@ -116,16 +116,14 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     assert f"DistributedSampler(args.rows, {numbers})" in converted(text)
 
 
-@pytest.mark.parametrize(
-    ("rows", "wrapper", "prepared"),
-    [
-        ("args.rows[gpu::args.processes]", "model", "model, optimizer"),
-        ("args.rows[gpu * 4 : gpu * 4 + 4]", "model", "model, optimizer"),
-        ("args.rows[gpu::4]", "DDP(model, device_ids=[gpu])", "optimizer"),
-        ("args.rows", "DDP(model, device_ids=[gpu])", "optimizer"),
-        ("args.rows[::2]", "model", "model, optimizer, loader"),  # a group, with which nothing is done
-    ],
-)
+@each_row("""
+rows => wrapper => prepared
+args.rows[gpu::args.processes] => model => model, optimizer
+args.rows[gpu * 4 : gpu * 4 + 4] => model => model, optimizer
+args.rows[gpu::4] => DDP(model, device_ids=[gpu]) => optimizer
+args.rows => DDP(model, device_ids=[gpu]) => optimizer
+args.rows[::2] => model => model, optimizer, loader  # a group, with which nothing is done
+""")
 def test_a_loader_whose_rows_the_script_deals_is_left_to_it(rows: str, wrapper: str, prepared: str) -> None:
     sampler = "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n"
     text = NODE.replace(sampler, "").replace("        sampler.set_epoch(epoch)\n", "")
@@ -286,8 +284,7 @@ settings = {"distributed": "WORLD_SIZE" in os.environ}
 if settings["distributed"]:
     settings.update(my_init_process_group(settings))
 model = torch.nn.Linear(2, 1)
-model = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.parallel.DistributedDataParallel(model)>
 for _ in range(3):
     model(torch.ones(2, 2)).mean().backward()
     optimizer.step()

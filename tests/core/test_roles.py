@@ -2,7 +2,7 @@
 
 import pytest
 
-from .support import Trap, cases, check, converted
+from .support import Trap, case_by_case, cases, check, converted
 
 TRAPS = cases("""
 == chunks of a batch are no data
@@ -155,7 +155,6 @@ for other in schedulers:
 !! other = accelerator
 """)
 
-
 RISING = "rising(optimizer, 10)", "rising(start=10, of=optimizer)"
 SECOND = """
 <model>
@@ -173,10 +172,7 @@ def test_a_scheduler_is_made_of_an_optimizer(made: str) -> None:
     check(Trap(made, SECOND.format(made=made), (f"model, {order} = accelerator.prepare(model, {order})",)))
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_roles(trap: Trap) -> None:
-    check(trap)
-
+test_roles = case_by_case(TRAPS)
 
 NO_BACKWARD = "for epoch in range(3):\n    env.step(action)\n    logger.step()\n"
 NO_STEP = "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n"

@@ -341,11 +341,10 @@ READ = "def read():\n    found = SimpleNamespace(**json.load(open('settings.json
 def test_settings_whose_parts_are_attributes(then: str, is_given: bool, tmp_path: Path) -> None:
     text = SETTINGS.replace("if __name__", READ).replace('options["run"]["device"]', "options.device")
     text = "from types import SimpleNamespace\n" + text.replace("{settings}", "read()").replace("{set}", then)
-    after = converted(text)
+    after = rewritten(tmp_path, "script", script=text)["script"]
     assert ("settings.device = accelerator.device.type\n" in after) is is_given, after
     if is_given:
         (tmp_path / "settings.json").write_text('{"device": "cpu"}')
-        convert(write(tmp_path, script=text), "script")
         assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
 
 

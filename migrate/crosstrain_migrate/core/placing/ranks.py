@@ -42,12 +42,15 @@ class Ranks:
         self._done: set[ast.AST] = set()
 
     def run(self) -> None:
-        for spawn in self.script.spawns:
+        looped = [one for one in self.script.spawns if ranks_of(self.script, one) is not None]
+        for spawn in looped:  # the loop counts those of one machine, wherever else its number goes
             self._spawned(spawn)
         for call in self.script.calls:
             if self.script.makes_group(call):
                 self._numbers_of(call)
         self._node_ranks()
+        for spawn in self.script.spawns:
+            self._spawned(spawn)
         for option in self.local_ranks():
             self._default(option, "LOCAL_RANK")
         for default in self._launchers():

@@ -158,12 +158,15 @@ def test_what_is_installed_from_src_is_the_project_s(marked: str, inside: bool, 
     assert ("crosstrain" in (tmp_path / "src" / "own" / "training.py").read_text()) is inside
 
 
-def test_a_folder_of_that_name_that_holds_data_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imported", ["datasets", "datasets.read"])
+def test_a_folder_of_that_name_is_the_projects_where_a_module_in_it_is_asked_for(
+    imported: str, tmp_path: Path
+) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "read.py").write_text("import torch\nx = torch.ones(4).cuda()\n")
-    entry = ENTRY.format(imports="import datasets", more="datasets.load_dataset('a')")
+    entry = ENTRY.format(imports=f"import {imported}", more="datasets.load_dataset('a')")
     convert(write(tmp_path, entry=entry), "entry")
-    assert ".cuda()" in (tmp_path / "datasets" / "read.py").read_text()
+    assert (".cuda()" in (tmp_path / "datasets" / "read.py").read_text()) is (imported == "datasets")
 
 
 COMMANDS = """import click

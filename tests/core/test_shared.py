@@ -24,7 +24,7 @@ def tested(model, loader):
     print("tested", last)
 """
 HELPER = """
-import logging, torch
+import logging, torch, tqdm
 logging.getLogger("own").setLevel(logging.INFO)
 def unwrapped(model):
     return model.module if hasattr(model, "module") else model
@@ -34,6 +34,7 @@ def placed(model, device):
 def save(model, path):
     torch.save(unwrapped(model).state_dict(), path)
     print(path)
+    tqdm.tqdm([path]).close()
 """
 TRAINER = """
 import torch
@@ -110,7 +111,8 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(flag: str, tmp_path: Path)
     assert 'return model.module if hasattr(model, "module") else model' in helper
     assert "return model.to(device)" in helper and ".setLevel(logging.INFO)" in helper
     found = {f.reason: f.line for one in outcome.files for f in one.result.findings}
-    assert "a logger that other scripts use as well logs on every process" in found
+    for does in ("logger that other scripts use as well logs", "bar that other scripts use as well shows"):
+        assert f"a {does} on every process" in found
     assert found["files that neither train nor evaluate print on every process"] == 6
 
 

@@ -177,10 +177,8 @@ class ImportGraph:
             is_folder = not parts and self._disk.is_folder(place)
             if is_folder and ("*" in module or any(_chain(root, module, names, self._disk))):
                 parts = root
-        if top in _OFTEN_OWN:  # the folder may hold nothing but data
-            return None
-        if parts:
-            return parts
+        if parts or top in _OFTEN_OWN:  # whose folder may hold nothing but data
+            return parts or None
         own = next((root for root in roots if root.name == top), None)
         if own is not None:  # the project is the package, and Python is told of the folder above it
             return str(own.parent)

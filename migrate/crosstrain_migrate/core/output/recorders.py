@@ -81,12 +81,17 @@ class Recorders:
                 self._give(call, FILE, "trackers", *_SILENT[name])
                 if name == _VISDOM:
                     self._asks_connection()
+            is_bar = name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange")
             if self._of_others(call):
-                if self._level_of(call) is not None:
-                    reason = "a logger that other scripts use as well logs on every process"
-                    self.plan.note(PRINT, call, reason, "nothing needs to be done")
+                if is_bar or self._level_of(call) is not None:
+                    does = (
+                        "bar that other scripts use as well shows"
+                        if is_bar
+                        else "logger that other scripts use as well logs"
+                    )
+                    self.plan.note(PRINT, call, f"a {does} on every process", "nothing needs to be done")
                 continue
-            if name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange"):
+            if is_bar:
                 self._bar(call)
             elif self.script.names_of(call) & self.script.bars:
                 self.plan.note(PRINT, call, "every process draws this bar", "nothing needs to be done")

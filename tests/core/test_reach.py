@@ -217,6 +217,17 @@ def test_a_library_calls_no_method_by_its_name() -> None:
     assert [one.lineno for one in script.callers(script.functions("load")[0])] == [5]
 
 
+def test_a_method_is_called_where_an_object_of_its_class_may_be() -> None:
+    """`self` is of its class or of one derived from it, a class that is named runs its own."""
+    script = Script(
+        "class Base:\n    def start(self): pass\n    def run(self): self.start()\n"
+        "class More(Base):\n    def start(self): Base.start(self)\n"
+        "class Other:\n    def start(self): pass\nany_of_them.start()\nBase().run(), More(), Other()\n"
+    )
+    lines = [{one.lineno for one in script.callers(each)} for each in script.functions("start")]
+    assert lines == [{3, 5, 8}, {3, 8}, {8}]
+
+
 TRAINER = """
 <torch>
 import sys

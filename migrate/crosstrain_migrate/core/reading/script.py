@@ -141,11 +141,18 @@ class Script(Code):
         one of that name."""
         if is_method(call, method.name) and self.is_of_library(call.func):
             return True
+        if is_method(call, method.name) and method.name not in self.table.set_attributes:
+            # `self.start()` in a class that has it may be of one derived from it, `Base.start(self)` is of that one alone
+            is_self = written(call.func.value) == "self"
+            named = [self.class_of(self.frame(call))] if is_self else self.classes(written(call.func.value))
+            own = [m for one in named for m in self.methods(one, method.name)]
+            if own:
+                return not any(m in own for m in (self.all_methods(cls) if is_self else [method]))
         made = classes_called(self, call.func, method) if is_method(call, method.name) else []
-        own = [one for name in made for one in self.classes(self.last(name))]
+        classes = [one for name in made for one in self.classes(self.last(name))]
         is_known = all(self.classes(self.last(name)) or self.is_of_library(name) for name in made)
         return bool(made and is_known) and all(
-            one is not cls and any(m.name == method.name for m in self.methods(one)) for one in own
+            one is not cls and any(m.name == method.name for m in self.methods(one)) for one in classes
         )
 
     def _variables_of(self, cls: ast.ClassDef) -> set[str]:

@@ -302,16 +302,11 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
     assert train(tmp_path, "script", 2) == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("more", "test"),
-    [
-        ("", "self.steps > 2"),
-        (
-            "\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps)",
-            "i == self.steps",
-        ),
-    ],
-)
+@each_row(r"""
+more => test
+'' => self.steps > 2
+\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps) => i == self.steps
+""")
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
     after = converted(LAST.format(more=more, test=test))
     assert "self.loader = accelerator.prepare(self.loader)" not in after

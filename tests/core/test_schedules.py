@@ -212,19 +212,17 @@ result = scheduler.get_last_lr()[0]
 STOPS = "if steps >= 10:\n            goes_on = False\n            break"
 
 
-@pytest.mark.parametrize(
-    ("loop", "behind", "is_prepared"),
-    [
-        ("while goes_on", STOPS, False),
-        ("while steps < 8", "pass", False),
-        ("while epoch < 2", "pass", True),
-        ("while epoch < 2", "if steps % 4 == 0:\n            print(steps)", True),
-        ("for epoch in range(2)", "if steps >= 10:\n            break", True),
-        ("for epoch in range(20 // len(loader))", "pass", False),
-        ("n = len(loader)\nfor epoch in range(20 // n)", "pass", False),
-        ("n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows))", "pass", True),
-    ],
-)
+@each_row(r"""
+loop => behind => is_prepared
+while goes_on => if steps >= 10:\n            goes_on = False\n            break => False
+while steps < 8 => pass => False
+while epoch < 2 => pass => True
+while epoch < 2 => if steps % 4 == 0:\n            print(steps) => True
+for epoch in range(2) => if steps >= 10:\n            break => True
+for epoch in range(20 // len(loader)) => pass => False
+n = len(loader)\nfor epoch in range(20 // n) => pass => False
+n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows)) => pass => True
+""")
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
     after = converted(COUNTED.format(loop=loop, behind=behind))
     assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared

@@ -42,6 +42,8 @@ def test(net):\n    net.eval()\n\nbest = torch.load("b.pt")\ntest(best)
 state = torch.load("best.pt")\nmodel.load_state_dict(state) => torch.load("best.pt")
 if args:\n    kept = torch.load("b.pt")\n    model = kept["net"]\nelse:\n    model = model.cuda()
 => torch.load("b.pt", map_location=accelerator.device)
+kept = torch.load("b.pt")\nmodel = kept["net"]\noptimizer = kept["o"]\nmodel = model.cuda()\n<loop>
+=> torch.load("b.pt", map_location=accelerator.device)
 kept = torch.load("b.pt")\nmodel.load_state_dict(kept["net"]) => torch.load("b.pt")
 kept = torch.load("b.pt")\nmodel = kept["net"]\ntorch.set_rng_state(kept["rng"]) => torch.load("b.pt")
 """)

@@ -1,8 +1,12 @@
 """Counts of rows beside the number of all rows count those of all processes; numbers of batches, those of one."""
 
+import math
+from pathlib import Path
+
 import pytest
 
 from .converting import converted
+from .projects import convert, train, write
 from .support import each_row
 
 TRAINING = """import argparse
@@ -129,3 +133,29 @@ def test_what_an_object_says_of_its_batches(given: str, told: str, is_count: boo
     after = converted(GIVER.format(given=given, told=told))
     assert ("print(i, -(-rows.size // accelerator.num_processes))" in after) is is_count, after
     assert ("steps = 3 * -(-rows.size // " in after) is is_share and "/ rows.size)" in after, after
+
+
+RENEWED = """import math
+import torch
+from torch.utils.data import DataLoader
+rows = torch.arange(26.0).view(13, 2)
+<model torch.nn.Linear(2, 2)>
+steps, seen = {steps}, []
+for step in range(2 * steps):
+    if step % {cycle} == 0:
+        batches = iter(DataLoader(rows, 2, shuffle=True))
+    x = next(batches)
+    <step model(x).mean()>
+    seen += x[:, 0].tolist()
+result = steps, sorted(set(seen))
+"""
+
+
+@pytest.mark.parametrize("steps", ["math.ceil(len(rows) / 2)", "len(rows) // 2"])
+def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_path: Path) -> None:
+    assert "num_processes" not in converted(RENEWED.format(steps="6", cycle="steps"))
+    assert "num_processes" not in converted(RENEWED.format(steps=steps, cycle="3"))
+    convert(write(tmp_path, train=RENEWED.format(steps=steps, cycle="steps")), "train")
+    (count, first), (_, second) = train(tmp_path, "train", 2)
+    assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)
+    assert first != second

@@ -54,7 +54,10 @@ IS_MAIN = f"""if __name__ == "__main__":
 LINE = "model = torch.nn.Linear(4, 2)"
 ENTRY = f'{LINE}.cuda(params["gpu"])\ntrain(model, params["gpu"])'
 SETS = "def set_up(args):\n    args.device = torch.device('cuda', args.gpu)\nset_up(args)"
+BY_GLOBAL = "args = None\ndef read():\n    global args\n    args = parser.parse_args()"
+READ_IN_MAIN = MAIN.format(parsed="read()", number="torch.cuda.set_device(args.gpu)", use="args.gpu")
 SPELLINGS = [
+    (BY_GLOBAL, IN_CURRENT, READ_IN_MAIN),
     *((PARSED, TO_DEVICE, f"device = {one}\n{BY_DEVICE}") for one in DEVICES),
     (PARSED, IN_CUDA, f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)"),
     (PARSED, IN_CURRENT, f"torch.cuda.set_device(args.gpu)\n{LINE}.cuda()\ntrain(model, 0)"),

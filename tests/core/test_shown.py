@@ -1,5 +1,7 @@
 """A printed loss is that of the whole batch, where every process comes to the print."""
 
+from textwrap import indent
+
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
@@ -95,53 +97,49 @@ def test_a_loss_that_is_scaled_for_its_backward(scaled: str) -> None:
     assert MEAN in convert(text, "crosstrain", lambda rule, node: True).text
 
 
-@pytest.mark.parametrize(
-    ("behind", "is_reduced"),
-    [
-        ("    print(epoch, loss.item())", True),
-        ("    if loss.item() < best: print(loss.item())", False),
-        ("    if epoch % 5 == 0: print(epoch, loss.item())", True),
-        ("    if epoch % 5 == 0:\n        with torch.no_grad():\n            print(loss.item())", True),
-        ("    if best < bound: print(loss.item())\n    best = loss.item()", False),  # processes would part
-        ("    if epoch > 5: pass\n    else: print(loss.item())", False),
-        ("    if running < 1.0: break\n    print(loss.item())", False),
-        ("    if epoch > 5: break\n    print(loss.item())", True),
-        ("    for x, y in other:\n        if y is None: continue\n    print(loss.item())", True),
-        # Alike on every process:
-        ("    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
-    ],
-)
+@each_row(r"""
+behind => is_reduced
+print(epoch, loss.item()) => True
+if loss.item() < best: print(loss.item()) => False
+if epoch % 5 == 0: print(epoch, loss.item()) => True
+if epoch % 5 == 0:\n    with torch.no_grad():\n        print(loss.item()) => True
+if best < bound: print(loss.item())\nbest = loss.item() => False  # processes would part
+if epoch > 5: pass\nelse: print(loss.item()) => False
+if running < 1.0: break\nprint(loss.item()) => False
+if epoch > 5: break\nprint(loss.item()) => True
+for x, y in other:\n    if y is None: continue\nprint(loss.item()) => True
+loss = criterion(model(test), wanted)\nprint(loss.item()) => False  # alike on every process
+""")
 def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, is_reduced: bool) -> None:
-    text = SCRIPT.format(shown="pass") + behind + "\n"
+    text = SCRIPT.format(shown="pass") + indent(behind, "    ") + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
 
 
-@pytest.mark.parametrize(
-    ("line", "behind", "is_noted"),
-    [
-        ("pass", "    print(hits.item())", True),
-        ("if loss.item() < best: print(loss.item())", "", True),
-        ("part = loss / 2; log.info(part.item())", "", True),
-        ("sure = model(x).mean().item(); log.info(sure)", "", True),
-        ("sure = model(x).mean().item(); rows = len(x); log.info(i)", "", False),
-        ("pass", "    if loss.item() < best: print(loss.item())", True),
-        ("writer.add_scalar('loss', loss.item(), i)", "", True),
-        ("for k, v in {'loss': loss.detach()}.items(): log.info(v)", "", True),
-        ("for k, v in {'step': i}.items(): log.info(v)", "", False),
-        ("average = 0.9 * average + 0.1 * loss.item(); log.info(average)", "", True),
-        ("average = 0.9 * average + 0.1 * float(loss)", "    state['loss'] = average", True),
-        ("average = 0.9 * average + 0.1 * float(loss)", "", False),  # nothing shows it
-        ("average = 0.9 * average + 0.1 * i", "    state['i'] = average", False),
-        ("value = float(loss)", "    print(value)", True),
-        ("print(loss.item())", "    print(loss.item())", False),  # reduced
-        ("print(loss.data.item())", "", False),
-        ("bar.set_postfix(loss=loss.item())", "", False),
-        ("print(i, epoch)", "    print(epoch)", False),
-        ("pass", "    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
-    ],
-)
+@each_row(r"""
+line => behind => is_noted
+pass => print(hits.item()) => True
+if loss.item() < best: print(loss.item()) => '' => True
+part = loss / 2; log.info(part.item()) => '' => True
+sure = model(x).mean().item(); log.info(sure) => '' => True
+sure = model(x).mean().item(); rows = len(x); log.info(i) => '' => False
+pass => if loss.item() < best: print(loss.item()) => True
+writer.add_scalar('loss', loss.item(), i) => '' => True
+for k, v in {'loss': loss.detach()}.items(): log.info(v) => '' => True
+for k, v in {'step': i}.items(): log.info(v) => '' => False
+average = 0.9 * average + 0.1 * loss.item(); log.info(average) => '' => True
+average = 0.9 * average + 0.1 * float(loss) => state['loss'] = average => True
+average = 0.9 * average + 0.1 * float(loss) => '' => False  # nothing shows it
+average = 0.9 * average + 0.1 * i => state['i'] = average => False
+value = float(loss) => print(value) => True
+print(loss.item()) => print(loss.item()) => False  # reduced
+print(loss.data.item()) => '' => False
+bar.set_postfix(loss=loss.item()) => '' => False
+print(i, epoch) => print(epoch) => False
+pass => loss = criterion(model(test), wanted)\nprint(loss.item()) => False
+""")
 def test_a_loss_that_stays_local_is_said(line: str, behind: str, is_noted: bool) -> None:
-    done = convert(SCRIPT.format(shown=line) + behind + "\n", "crosstrain", lambda rule, node: True)
+    text = SCRIPT.format(shown=line) + indent(behind, "    ") + "\n"
+    done = convert(text, "crosstrain", lambda rule, node: True)
     assert any("main process's own" in one.reason for one in done.findings) is is_noted, done.text
 
 

@@ -324,31 +324,3 @@ def test_under_plain_python_a_kept_dataparallel_has_all_gpus(saves: str, used: s
     count = "torch.cuda.device_count() or 1" if has_all else "1"
     assert f'args.gpus = int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
     assert converted(after).count("LOCAL_WORLD_SIZE") == 1
-
-
-BY_SCHEDULER = """import os
-<torch>
-import torch.distributed as dist
-rank = int(os.environ.get("SLURM_PROCID", 0))
-size = int(os.environ.get("SLURM_NTASKS", 1))
-{more}
-dist.init_process_group("gloo", rank=rank, world_size=size)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-rows = torch.arange(8.0).view(8, 1)
-for x in rows[rank::size].split(2):
-    <step model(x).mean()>
-print("=", rank, size, len(rows[rank::size]))
-"""
-
-
-def test_the_launchers_numbers_come_before_a_schedulers(tmp_path: Path) -> None:
-    after = converted(BY_SCHEDULER.format(more=""))
-    assert launched(tmp_path, after) == ["= 0 2 4", "= 1 2 4"]
-    assert plain(tmp_path, after) == ["= 0 1 8"]
-    assert once_more(after) == after
-    asks = 'if "RANK" in os.environ: rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])'
-    assert (
-        '"SLURM_PROCID", 0))' in (kept := converted(BY_SCHEDULER.format(more=asks)))
-        and '"RANK", os' not in kept
-    )

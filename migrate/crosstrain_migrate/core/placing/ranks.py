@@ -29,15 +29,6 @@ KNOWN = "the launcher knows the number"
 _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replicas": "num_processes"}
 _WITHOUT_CUDA = {f"torch.cuda.{one}" for one in ("device_count", "manual_seed", "manual_seed_all")}
 _ENVIRONMENT = re.compile(r"environ|getenv")
-# What schedulers call the launcher's variables.
-_OF_SCHEDULERS = {
-    "SLURM_PROCID": "RANK",
-    "SLURM_LOCALID": "LOCAL_RANK",
-    "SLURM_NTASKS": "WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK": "RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
-    "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
-}
 _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD_SIZE"}
 
 
@@ -58,7 +49,6 @@ class Ranks:
             if self.script.makes_group(call):
                 self._numbers_of(call)
         self._node_ranks()
-        self._schedulers()
         for spawn in self.script.spawns:
             self._spawned(spawn)
         for option in self.local_ranks():
@@ -76,16 +66,6 @@ class Ranks:
                 code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
-
-    def _schedulers(self) -> None:
-        """`os.environ.get("SLURM_PROCID", 0)`, in a script that asks no other variable: the launcher's comes first."""
-        texts = {one.value for one in self.script.table.each(ast.Constant)}
-        for call in self.script.calls if "RANK" not in texts else ():
-            name = getattr(call.args[0], "value", None) if len(call.args) == 2 else None
-            has_default = name in _OF_SCHEDULERS and getattr(call.args[1], "value", None) is not None
-            if has_default and _ENVIRONMENT.search(written(call.func)):
-                code = f'{written(call.func)}("{_OF_SCHEDULERS[name]}", {{it}})'
-                self.plan.replace(call, RULE, KNOWN, code, it=call)
 
     def _multiplies(self, count: ast.Call) -> bool:
         """Whether the number only multiplies, `rows * args.gpus`: a batch for a DataParallel, which has them under plain python."""

@@ -6,7 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
-from .support import each_row, table
+from .support import each_row
 
 NODE = """import argparse
 import os
@@ -91,9 +91,8 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
 
 
-@pytest.mark.parametrize(
-    ("said", "becomes"),
-    table(r"""
+@each_row(r"""
+said => becomes
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
 args.model.share_memory() => work(PartialState().local_process_index, args)
@@ -102,8 +101,7 @@ if args.many:\n        rows.set_epoch(1) => processes\n    work(
 args.run = str(time.time())\n    os.makedirs(args.run) => args.run = str(broadcast_object_list([time.time()])[0])
 args.run = str(time.time()) => args.run = str(time.time())
 if args.many:\n        args.rows.set_epoch(1) => args.rows.set_epoch(1)
-"""),
-)
+""")
 def test_a_process_has_a_number(said: str, becomes: str) -> None:
     assert becomes in converted(NODE.replace("    mp.spawn(", f"    {said}\n    mp.spawn("))
 

@@ -221,16 +221,14 @@ def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, mad
     assert f"accelerator = Accelerator({made})\n" in converted(FULL_BATCH.format(choice=choice))
 
 
-@pytest.mark.parametrize(
-    ("code", "made"),
-    [
-        ("    if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x", "cpu=True"),
-        ("    if device is None:\n        device = torch.device('cuda')\n    return x.to(device)", ""),
-    ],
-)
+@each_row(r"""
+code => made
+if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x => cpu=True
+if device is None:\n        device = torch.device('cuda')\n    return x.to(device) => ''
+""")
 def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
     text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
-    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n{code}\n")
+    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n    {code}\n")
     assert f"accelerator = Accelerator({made})\n" in after["train"]
 
 

@@ -162,31 +162,26 @@ def bar(step, text):
 """
 
 
-def _says_local(start: str, grows: str, shown: str) -> int:
-    text = SCRIPT.replace("import torch\n", "import torch, time\n" + METER, 1).replace(
-        "running, right, seen = 0.0, 0, 0", f"running, right, seen = 0.0, 0, 0; {start}"
-    )
+@each_row("""
+said => start => grows => shown
+True => meter = Meter() => meter.update(loss.item()) => print(meter.mean)
+True => meter = Meter(); board = Board(meter) => meter.update(loss.item()) => board.display(i)
+True => worst = 0.0 => worst += abs(loss.item()) => bar(i, f'{worst / (i + 1)}')
+True => losses = [] => losses.append(loss.item()) => print(sum(losses[-10:]) / 10)
+False => steps = 0 => steps += 1 => print(steps)
+False => clock = Meter() => clock.update(time.time()) => print(clock.mean)
+True => meter = Meter() => meter(loss.item()) => print(meter.mean)
+False => clock = Meter() => clock(time.time()) => print(clock.mean)
+False => meter = Meter() => meter.update(loss.item()) => pass  # not shown
+False => pass => pass => print(running / (i + 1))  # reduced
+""")
+def test_running_numbers_that_stay_local_are_said_once(
+    said: bool, start: str, grows: str, shown: str
+) -> None:
+    text = SCRIPT.replace("import torch\n", "import torch, time\n" + METER, 1)
+    text = text.replace("running, right, seen = 0.0, 0, 0", f"running, right, seen = 0.0, 0, 0; {start}")
     done = convert(text.format(shown=f"{grows}\n        {shown}"), "crosstrain", lambda rule, node: True)
-    return len([one for one in done.findings if "main process's own" in one.reason])
-
-
-@pytest.mark.parametrize(
-    ("said", "start", "grows", "shown"),
-    [
-        (1, "meter = Meter()", "meter.update(loss.item())", "print(meter.mean)"),
-        (1, "meter = Meter(); board = Board(meter)", "meter.update(loss.item())", "board.display(i)"),
-        (1, "worst = 0.0", "worst += abs(loss.item())", "bar(i, f'{worst / (i + 1)}')"),
-        (1, "losses = []", "losses.append(loss.item())", "print(sum(losses[-10:]) / 10)"),
-        (0, "steps = 0", "steps += 1", "print(steps)"),
-        (0, "clock = Meter()", "clock.update(time.time())", "print(clock.mean)"),
-        (1, "meter = Meter()", "meter(loss.item())", "print(meter.mean)"),
-        (0, "clock = Meter()", "clock(time.time())", "print(clock.mean)"),
-        (0, "meter = Meter()", "meter.update(loss.item())", "pass"),  # not shown
-        (0, "pass", "pass", "print(running / (i + 1))"),  # reduced
-    ],
-)
-def test_running_numbers_that_stay_local_are_said_once(said: int, start: str, grows: str, shown: str) -> None:
-    assert _says_local(start, grows, shown) == said
+    assert len([one for one in done.findings if "main process's own" in one.reason]) == said
 
 
 OWN = {

@@ -222,12 +222,9 @@ def test_a_number_that_the_group_says_stays() -> None:
 
 def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> None:
     """A script that submits jobs imports the one that trains; the jobs' processes inherit its environment."""
-    text = LAUNCHED.replace(
-        "if args.local_rank == -1 or args.no_cuda:", "if int(os.environ['WORLD_SIZE']) == 0:"
-    )
-    text = text.replace(
-        "    if args.local_rank != -1:\n        model = Dist", "    if True:\n        model = Dist"
-    )
+    asks = "if int(os.environ['WORLD_SIZE']) == 0:"
+    text = LAUNCHED.replace("if args.local_rank == -1 or args.no_cuda:", asks)
+    text = text.replace("if args.local_rank != -1:\n        model = Dist", "if True:\n        model = Dist")
     text = text.replace('"--local_rank", type=int, default=-1', '"--local_rank", type=int, default=0')
     after = converted(text)
     assert "environment=True" in after
@@ -279,57 +276,47 @@ LAYER = """class Shared(torch.nn.Module):
         def forward(self, x):
             return x
         def __init__(self):
-"""
+            self.others = """
 
 
-@pytest.mark.parametrize(
-    ("asked", "stays"),
-    [
-        ("assert torch.cuda.is_available() and {} >= len(args.wanted)", True),
-        ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
-        ("assert {} > 0", False),
-        ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
-        ("if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {}", True),
-        (
-            "if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {}",
-            False,
-        ),
-        (LAYER + "            self.others = [Queue(1)] * {}\n    Shared()", True),
-        (LAYER + "            self.others = [1] * {}\n    Shared()", False),
-    ],
-)
+@each_row(r"""
+asked => stays
+assert torch.cuda.is_available() and {} >= len(args.wanted) => True
+if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model) => True
+assert {} > 0 => False
+if torch.cuda.is_available() and {} > 1:\n        args.batch = 4 => False
+if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {} => True
+if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {} => False
+<layer>[Queue(1)] * {}\n    Shared() => True
+<layer>[1] * {}\n    Shared() => False
+""")
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
+    asked = asked.replace("<layer>", LAYER)
     after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
 
 
-def test_a_number_of_a_cluster_is_the_launchers_first() -> None:
-    read, branch = 'int(os.environ.get("SLURM_PROCID", 0))', "if 'SLURM_JOB_ID' in os.environ:\n        "
-    for asked, becomes in (
-        (read, 'int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))'),
-        (f"{branch}number = {read}", f"{branch}number = {read}"),  # srun's own branch
-        ('os.environ.get("SLURM_PROCID")', 'os.environ.get("SLURM_PROCID")'),  # whether srun started it
-    ):
-        after = converted(
-            ASKED_FIRST.replace(
-                "    optimizer = torch.optim.SGD", f"    {asked}\n    optimizer = torch.optim.SGD"
-            )
-        )
-        assert f"    {becomes}\n" in after and once_more(after) == after
+@each_row("""
+asked => becomes
+int(os.environ.get("SLURM_PROCID", 0)) => int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))
+os.environ.get("SLURM_PROCID") => os.environ.get("SLURM_PROCID")  # whether srun started it
+if 'SLURM_JOB_ID' in os.environ: os.getenv("SLURM_PROCID", 0) => if 'SLURM_JOB_ID' in os.environ: os.getenv("SLURM_PROCID", 0)
+""")
+def test_a_number_of_a_cluster_is_the_launchers_first(asked: str, becomes: str) -> None:
+    after = converted(ASKED_FIRST.replace("    optimizer =", f"    {asked}\n    optimizer ="))
+    assert f"    {becomes}\n" in after and once_more(after) == after
 
 
-@pytest.mark.parametrize(
-    ("saves", "used", "has_all"),
-    [
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "rows = 4 * args.gpus", True),
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "args.share = 1 / args.gpus", False),
-        ("", "rows = 4 * args.gpus", False),
-    ],
-)
+@each_row("""
+saves => used => has_all
+torch.save(torch.nn.DataParallel(model), 'a') => rows = 4 * args.gpus => True
+torch.save(torch.nn.DataParallel(model), 'a') => args.share = 1 / args.gpus => False
+pass => rows = 4 * args.gpus => False
+""")
 def test_under_plain_python_a_kept_dataparallel_has_all_gpus(saves: str, used: str, has_all: bool) -> None:
     counts, of = f"    args.gpus = torch.cuda.device_count()\n    {used}\n", "    optimizer = torch.optim"
-    after = converted(ASKED_FIRST.replace(of, saves + counts + of))
+    after = converted(ASKED_FIRST.replace(of, f"    {saves}\n{counts}{of}"))
     count = "torch.cuda.device_count() or 1" if has_all else "1"
     assert f'args.gpus = int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
     assert converted(after).count("LOCAL_WORLD_SIZE") == 1

@@ -1,10 +1,13 @@
 """Small scripts, converted in the process that tests: which lines come out, and that a second conversion changes nothing."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import pytest
 from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options
@@ -42,9 +45,20 @@ def cases(text: str) -> list[Trap]:
     return [_case(*part.partition("\n")[::2]) for part in re.split("^== ", text, flags=re.MULTILINE)[1:]]
 
 
-def table(text: str) -> list[tuple[str, ...]]:
-    """The rows of a text, `given => expected`, in which `\\n` ends a line."""
-    return [tuple(row.replace("\\n", "\n").split(" => ")) for row in text.strip().splitlines()]
+def each_row(text: str) -> pytest.MarkDecorator:
+    r"""Parameters of a test: a line of their names, then a line for each case, `=>` between the cells.
+
+    `\n` ends a line in a cell, `''` is an empty one, and words for truth and None are values. `#` begins a comment. A line that
+    begins with `=>` goes on with the case above it.
+    """
+    lines = text.strip().replace("\n=> ", " => ").splitlines()
+    lines = [line.partition("  # ")[0] for line in lines if not line.startswith("# ")]
+    names, *rows = [[_value(cell) for cell in line.split(" => ")] for line in lines]
+    return pytest.mark.parametrize(",".join(names), rows if len(names) > 1 else [only for (only,) in rows])
+
+
+def _value(cell: str) -> Any:
+    return {"True": True, "False": False, "None": None, "''": ""}.get(cell, cell.replace("\\n", "\n"))
 
 
 def _case(name: str, text: str) -> Trap:
@@ -75,3 +89,13 @@ def check(trap: Trap) -> None:
         assert not [one for one in done.findings if one.severity.value == "refused"], done.findings
     again = migrate_text(Path("script.py"), done.text, Options())
     assert again.after == done.text, "a second conversion changes it"
+
+
+def case_by_case(traps: Sequence[Trap], checked: Callable[[Any], None] = check) -> Callable[[Trap], None]:
+    """The test that has these cases."""
+
+    @pytest.mark.parametrize("trap", traps, ids=lambda trap: trap.name)
+    def test(trap: Trap) -> None:
+        checked(trap)
+
+    return test

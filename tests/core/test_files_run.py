@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
 from .running import launched, plain
 from .support import converted
 
@@ -127,16 +127,16 @@ if __name__ == "__main__":
 
 def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: Path) -> None:
     """The second one finds the folder that the first has just made."""
-    write(tmp_path, script=RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)"))
-    convert(tmp_path, "script")
+    text = RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)")
+    convert(write(tmp_path, script=text), "script")
     assert train(tmp_path, "script", 2) == ["one", "one"]
     assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
 
 
 def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path: Path) -> None:
     text = RENAMED.replace("{make}", "os.mkdir(path)").replace('    path = "one"\n    time', "    time")
-    write(tmp_path, script=text.replace(TAKES, 'path = numbered("day" + time.strftime("%j"))'))
-    convert(tmp_path, "script")
+    text = text.replace(TAKES, 'path = numbered("day" + time.strftime("%j"))')
+    convert(write(tmp_path, script=text), "script")
     for _ in range(2):
         one, other = train(tmp_path, "script", 2)
         assert one == other
@@ -172,8 +172,7 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
 )
 def test_all_have_asked_for_a_folder_before_one_makes_it(asks: str, paths: list[str], tmp_path: Path) -> None:
     text = RENAMED.replace("{make}", "pass").replace(TAKES, asks).replace("def main():", FREE)
-    write(tmp_path, script=text)
-    convert(tmp_path, "script")
+    convert(write(tmp_path, script=text), "script")
     assert [train(tmp_path, "script", 2) for _ in paths] == [[path, path] for path in paths]
 
 
@@ -247,9 +246,8 @@ EARLY = "if path.is_file():\n            return"
 def test_what_is_unpacked_beside_its_place_is_one_process_s(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rows.zip", "w") as packed:
         packed.writestr("rows.txt", "1 2 3 4 5 6 7 8")
-    write(tmp_path, train=UNPACKS.replace("{early}", EARLY))
-    convert(tmp_path, "train")
-    assert "main_process_first():\n            self.prepared()" in (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", train=UNPACKS.replace("{early}", EARLY))["train"]
+    assert "main_process_first():\n            self.prepared()" in after
     for world in (2, 1):
         assert train(tmp_path, "train", world) == [True] * world
         shutil.rmtree(tmp_path / "kept")
@@ -271,7 +269,6 @@ def mkdir(path):
     if not os.path.exists(path):
         os.mkdir(path)
 """
-
 
 FRESH = """
 import argparse, json, os, shutil
@@ -312,9 +309,7 @@ if __name__ == "__main__":
 
 
 def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
-    write(tmp_path, tools=TOOLS, train=FRESH)
-    convert(tmp_path, "train")
-    after = (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", tools=TOOLS, train=FRESH)["train"]
     assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
     assert "args.device = PartialState().device.type" in after
     (tmp_path / "out").mkdir()
@@ -338,8 +333,7 @@ def keep(net, name):
             os.remove(old)
     with open("kept.txt", "w") as file:
         file.write(" ".join(names[:2]))
-net = nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net nn.Linear(2, 1)>
 loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
 for epoch in range(4):
     for (x,) in loader:
@@ -352,9 +346,7 @@ result = sorted(one for one in os.listdir(".") if one.endswith(".pt")) + open("k
 
 def test_a_list_of_the_files_that_are_kept_is_one_process_s(tmp_path: Path) -> None:
     """It decides by what is there who reads it: all wait behind the write, and what is removed nobody waits to fetch."""
-    write(tmp_path, script=KEEPS_TWO)
-    convert(tmp_path, "script")
-    after = (tmp_path / "script.py").read_text()
+    after = rewritten(tmp_path, "script", script=KEEPS_TWO)["script"]
     assert "if os.path.exists(old) and accelerator.is_main_process:" in after
     assert "    accelerator.wait_for_everyone()\naccelerator = " in after
     assert train(tmp_path, "script", 2) == [["2.pt", "3.pt", "3.pt", "2.pt"]] * 2

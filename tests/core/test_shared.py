@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
+from .support import each_row
 
 NET = """
 import torch
@@ -139,23 +140,19 @@ if __name__ == "__main__":
 
 def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -> None:
     """A call is given the device only where the function that it names takes one."""
-    write(tmp_path, measure=RUN, trainer=TRAIN, entry=ENTRY)
-    convert(tmp_path, "entry")
-    assert "measure(3, device_name=" in (tmp_path / "trainer.py").read_text()
-    assert "main(8)\n" in (tmp_path / "entry.py").read_text()
+    after = rewritten(tmp_path, "entry", measure=RUN, trainer=TRAIN, entry=ENTRY)
+    assert "measure(3, device_name=" in after["trainer"] and "main(8)\n" in after["entry"]
     assert train(tmp_path, "entry", 2) == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("shares", "given", "moved"),
-    [
-        (True, "", "zeros.to(PartialState().device.type)"),
-        (False, "", "zeros.to(PartialState().device)"),
-        (True, "x.get_device()", "zeros.to(PartialState().device.type)"),
-        (True, "at", "zeros.to(PartialState().device.type)"),
-        (True, "0", "zeros.to(PartialState().device)"),
-    ],
-)
+@each_row("""
+shares => given => moved
+True => '' => zeros.to(PartialState().device.type)
+False => '' => zeros.to(PartialState().device)
+True => x.get_device() => zeros.to(PartialState().device.type)
+True => at => zeros.to(PartialState().device.type)
+True => 0 => zeros.to(PartialState().device)
+""")
 def test_a_network_to_be_replicated_follows_the_current_gpu(
     shares: bool, given: str, moved: str, tmp_path: Path
 ) -> None:
@@ -189,9 +186,7 @@ learner = Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.devi
 learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
 """
 
-
 MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
-
 
 ABOVE = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent.parent))\n"
 
@@ -235,7 +230,6 @@ GIVEN_DEVICE = {
         """,
 }
 
-
 GOT = "self.device = torch.device(device)"
 IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'cuda'"
 
@@ -257,8 +251,7 @@ def test_a_class_of_another_file_keeps_the_device_it_got(
 ) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
     trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
-    convert(write(tmp_path, trainer=trainer, train=script), "train")
-    after = (tmp_path / "trainer.py").read_text()
+    after = rewritten(tmp_path, "train", trainer=trainer, train=script)["trainer"]
     assert (GOT in after) is stays
     assert ("self.at = torch.device(device)" in after) is ("put('cuda'" not in given)
 
@@ -273,7 +266,6 @@ def start(backend="gloo"):
 def number():
     return dist.get_rank() if dist.is_initialized() else 0
 """
-
 
 IN_GROUP = """
 import torch
@@ -293,7 +285,6 @@ if __name__ == "__main__":
     result = main()
 """
 
-
 NUMBERED = OWN_GROUP.replace('backend="gloo"', "rank=-1, size=-1").replace(
     "=backend", "='gloo', rank=rank, world_size=size"
 )
@@ -307,17 +298,14 @@ def test_another_script_still_has_the_group_that_a_shared_module_makes(
     group: str, made: str, tmp_path: Path
 ) -> None:
     """The module's function makes it where no accelerator has; in the converted script there is one already."""
-    write(tmp_path, group=group, first=IN_GROUP, second=IN_GROUP)
-    convert(tmp_path, "first")
-    assert made in (tmp_path / "group.py").read_text()
+    assert made in rewritten(tmp_path, "first", group=group, first=IN_GROUP, second=IN_GROUP)["group"]
     assert train(tmp_path, "second", 2) == [(0, 2), (1, 2)]
     assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
 
 
 def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
-    write(tmp_path, group=OWN_GROUP, first=IN_GROUP)
-    convert(tmp_path, "first")
-    assert "init_process_group" not in (tmp_path / "group.py").read_text()
+    after = rewritten(tmp_path, "first", group=OWN_GROUP, first=IN_GROUP)
+    assert "init_process_group" not in after["group"]
 
 
 GUARDED = """
@@ -333,7 +321,6 @@ if __name__ == "__main__":
     print(rows.sum())
     result = learn(rows)
 """
-
 
 OTHER = """
 import torch

@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .projects import convert, train, write
+from .support import each_row
 
 TAKEN = """
 <torch>
@@ -22,15 +23,13 @@ for epoch in range(2):
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "how", "take", "bounded"),
-    [
-        ("len(rows) // 2", ", shuffle=True", "x, = next(batches)", True),
-        ("len(loader)", ", shuffle=True", "x, = next(batches)", False),
-        ("len(rows) // 2", "", "x, = next(batches)", False),  # it may have no length
-        ("len(rows) // 2", ", shuffle=True", "x, = next(batches, [rows])", False),
-    ],
-)
+@each_row("""
+number => how => take => bounded
+len(rows) // 2 => , shuffle=True => x, = next(batches) => True
+len(loader) => , shuffle=True => x, = next(batches) => False
+len(rows) // 2 => '' => x, = next(batches) => False  # it may have no length
+len(rows) // 2 => , shuffle=True => x, = next(batches, [rows]) => False
+""")
 def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take: str, bounded: bool) -> None:
     text = TAKEN.format(number=number, how=how, take=take)
     after = converted(text)
@@ -40,13 +39,10 @@ def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take:
 
 
 def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:
-    folder = write(
-        tmp_path,
-        script=TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)"),
-    )
-    convert(folder, "script")
-    assert train(folder, "script") == [18]
-    assert train(folder, "script", 2) == [10, 10]
+    text = TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)")
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script") == [18]
+    assert train(tmp_path, "script", 2) == [10, 10]
 
 
 TWO_TAKEN = """
@@ -70,10 +66,9 @@ PREPARED = "first, second = accelerator.prepare(first, second)"
 
 
 def test_steps_that_take_from_two_loaders_are_those_of_one_process(tmp_path: Path) -> None:
-    folder = write(tmp_path, script=TWO_TAKEN.format(number="len(first) + len(second)"))
-    convert(folder, "script")
-    assert train(folder, "script") == [16]
-    assert train(folder, "script", 2) == [8, 8]
+    convert(write(tmp_path, script=TWO_TAKEN.format(number="len(first) + len(second)")), "script")
+    assert train(tmp_path, "script") == [16]
+    assert train(tmp_path, "script", 2) == [8, 8]
 
 
 def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
@@ -106,10 +101,9 @@ if __name__ == "__main__":
 
 
 def test_lengths_above_the_guard_are_those_of_one_process_within_it(tmp_path: Path) -> None:
-    folder = write(tmp_path, script=AT_TOP.format(end="end"))
-    convert(folder, "script")
-    assert train(folder, "script") == [11]
-    assert train(folder, "script", 2) == [5, 5]
+    convert(write(tmp_path, script=AT_TOP.format(end="end")), "script")
+    assert train(tmp_path, "script") == [11]
+    assert train(tmp_path, "script", 2) == [5, 5]
     assert "    steps = len(first)" not in converted(AT_TOP.format(end="9"))
 
 

@@ -270,6 +270,12 @@ def ask(text, input=str):
 +     )[0] != "y":
         sys.exit()
 ask("q")
+== a command that writes, and by whose answer every process goes on
++ code = broadcast_object_list(
+- code = os.system("cp -R src %s" % name)
++     [os.system("cp -R src %s" % name) if accelerator.is_main_process else None]
++ )[0]
+lines = os.popen("wc -l " + name).read()
 == another folder than the one that a person is asked about
 * if os.path.exists("out"):
 .     answer = input("overwrite? ")

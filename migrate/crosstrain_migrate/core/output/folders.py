@@ -97,8 +97,8 @@ class Folders:
                 return
 
     def _questions(self) -> None:
-        """What a person is asked: by one process, where it alone goes by the answer, else for all."""
-        asked = [call for call in self.script.calls if self._asks_person(call)]
+        """What a person, or a command that writes, is asked: by one process, where it alone goes by the answer, else for all."""
+        asked = [c for c in self.script.calls if self._asks_person(c) or commands.is_answered(self.script, c)]
         for call in asked:
             tests = [one for one in self.script.around(call) if isinstance(one, ast.If)]
             about_files = next((one for one in reversed(tests) if writers.asks_for_files(one.test)), None)

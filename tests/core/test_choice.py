@@ -334,6 +334,20 @@ def test_the_accelerator_is_given_the_device_among_settings(settings: str, tmp_p
     assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
 
 
+READ = "def read():\n    found = SimpleNamespace(**json.load(open('settings.json')))\n    return found\nif __name__"
+
+
+@pytest.mark.parametrize(("then", "is_given"), [("pass", True), ("settings.device = choose()", False)])
+def test_settings_whose_parts_are_attributes(then: str, is_given: bool, tmp_path: Path) -> None:
+    text = SETTINGS.replace("if __name__", READ).replace('options["run"]["device"]', "options.device")
+    text = "from types import SimpleNamespace\n" + text.replace("{settings}", "read()").replace("{set}", then)
+    after = rewritten(tmp_path, "script", script=text)["script"]
+    assert ("settings.device = accelerator.device.type\n" in after) is is_given, after
+    if is_given:
+        (tmp_path / "settings.json").write_text('{"device": "cpu"}')
+        assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+
+
 @each_row("""
 settings => then
 {"run": {"device": torch.device("cuda" if torch.cuda.is_available() else "cpu")}} => pass

@@ -50,21 +50,19 @@ print(hits)
 """
 
 
-@pytest.mark.parametrize(
-    ("above", "data", "ends"),
-    [
-        ("bar = None", "tqdm(test_loader)", True),
-        ("bar = None", "tqdm(enumerate(test_loader), total=len(test_loader))", True),
-        ("bar = tqdm(total=len(test_loader))", "test_loader", True),
-        ("bar = tqdm(total=len(test_loader) * 8)", "test_loader", False),
-        ("\nif hits: bar = tqdm(total=len(test_loader))", "test_loader", False),
-        ("bar = Bar(max=len(test_loader)); bar.finish()", "test_loader", True),  # of the package `progress`
-        ("bar = Bar(max=len(test_loader))", "test_loader", False),
-        ("own_loader = Batches(rows)", "tqdm(own_loader)", False),  # which may be no DataLoader
-        ("bar = None", "tqdm(enumerate(test_loader))", False),
-        ("bar = None", "tqdm(test_loader, total=3)", False),
-    ],
-)
+@each_row(r"""
+above => data => ends
+bar = None => tqdm(test_loader) => True
+bar = None => tqdm(enumerate(test_loader), total=len(test_loader)) => True
+bar = tqdm(total=len(test_loader)) => test_loader => True
+bar = tqdm(total=len(test_loader) * 8) => test_loader => False
+\nif hits: bar = tqdm(total=len(test_loader)) => test_loader => False
+bar = Bar(max=len(test_loader)); bar.finish() => test_loader => True  # of the package `progress`
+bar = Bar(max=len(test_loader)) => test_loader => False
+own_loader = Batches(rows) => tqdm(own_loader) => False  # which may be no DataLoader
+bar = None => tqdm(enumerate(test_loader)) => False
+bar = None => tqdm(test_loader, total=3) => False
+""")
 def test_a_bar_ends_with_the_batches_of_its_process(above: str, data: str, ends: bool) -> None:
     after = converted(TRAIN + BARS.format(above=above, data=data))
     assert ("_loader.own_length" in after) is ends

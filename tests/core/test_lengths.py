@@ -89,18 +89,13 @@ def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
     assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own
 
 
-TWO_BARS = "\nif x: bar = tqdm(Reader(loader), total=min(9, len(loader)))\nelse: bar = tqdm(Reader(loader))\n"
-
-
-@pytest.mark.parametrize(
-    ("bar", "asked", "own"),
-    [
-        ("", "i + 1 == len(loader)", True),
-        ("", "epoch == len(loader)", False),
-        (TWO_BARS, "i", True),
-        (TWO_BARS.replace("len(loader)", "8"), "i", False),
-    ],
-)
+@each_row(r"""
+bar => asked => own
+'' => i + 1 == len(loader) => True
+'' => epoch == len(loader) => False
+\nif x: bar = tqdm(Reader(loader), total=min(9, len(loader)))\nelse: bar = tqdm(Reader(loader))\n => i => True
+\nif x: bar = tqdm(Reader(loader), total=min(9, 8))\nelse: bar = tqdm(Reader(loader))\n => i => False
+""")
 def test_a_length_of_the_loader_within_what_is_dealt_in_place(bar: str, asked: str, own: bool) -> None:
     reader = "class Reader:\n    def __init__(self, of):\n        self.of = of\n"
     reader += "    def __iter__(self):\n        yield from self.of\n"

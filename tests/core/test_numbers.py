@@ -64,6 +64,15 @@ print(total / len(loader.dataset))
     losses.append(loss.item())
 print(sum(losses) / len(losses))
 -> losses = accelerator.merge(loader, losses)
+== a list that only an option makes
+if args.shows: seen = []
+    losses.append(loss.item())
+    if args.shows: seen.append(loss.item())
+print(sum(losses) / len(losses))
+if args.shows: print(sum(seen) / len(seen))
+-> losses = accelerator.merge(loader, losses)
+!! seen = accelerator
+?? main process's own
 == a list that is kept
     losses.append(loss.item())
 plot(losses)

@@ -88,7 +88,7 @@ def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes
         "work(PartialState().local_process_index, args)",
         "args.processes = PartialState().num_processes",
         "model = accelerator.prepare(model)",
-        'default=int(os.environ.get("LOCAL_RANK", -1))',
+        'default=int(os.environ.get("LOCAL_RANK", 0))',
         "    accelerator = Accelerator()\n    PartialState(group_of_one=True)\n",
         "sampler = DistributedSampler(args.rows)\n",
         "optimizer = accelerator.prepare(optimizer)",

@@ -95,7 +95,7 @@ class Mapping:
         self._starts = plan_start(self.plan, self.accelerators)
         plan_flags(self.plan, self.accelerators)
         self._numbered_devices()
-        Ranks(self.plan).run()
+        Ranks(self.plan, of_one=self._always_wraps()).run()
         note_options(self.plan, self.accelerators.roles)
         for call in self.script.calls:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
@@ -113,6 +113,16 @@ class Mapping:
                 self._sampler(call)
             elif name.endswith(".set_epoch") and is_statement_call(self.script, call):
                 self._epoch(call)
+
+    def _always_wraps(self) -> bool:
+        """Whether a wrapper stands under no condition: plain python's one process is a group then, and the first of it."""
+        return any(
+            is_wrapper(self.script, call)
+            and not any(
+                isinstance(n, ast.If | ast.IfExp) and not is_main_test(n) for n in self.script.around(call)
+            )
+            for call in self.script.calls
+        )
 
     def _epoch(self, call: ast.Call) -> None:
         """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""

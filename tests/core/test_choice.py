@@ -203,13 +203,9 @@ def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -
 
 def test_a_device_from_elsewhere_is_asked() -> None:
     """What a library chooses is one device for all processes."""
-    after = converted(
-        TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
-    )
-    asked = (
-        "device = library.pick(args)\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
-    )
-    assert asked in after
+    picked, moved = "device = library.pick(args)", "x, y = x.to(device), y.to(device)"
+    after = converted(TRAINING.format(choice=picked, inside=moved))
+    assert f"{picked}\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after
 
 
 FULL_BATCH = """import torch

@@ -446,9 +446,8 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
     for asks, is_own in (("", True), ("if dist.is_initialized(): ", True), ("if flags.sharded: ", False)):
         end = f"{asks}over_all(hits)\nprint(hits.item() / len(train_set))\n"
         is_ours = body == "return total" or not is_own
-        assert (
-            'hits = accelerator.reduce(hits, "sum")' in converted(PRELUDE + function + loop + end)
-        ) is is_ours
+        after = converted(PRELUDE + function + loop + end)
+        assert ('hits = accelerator.reduce(hits, "sum")' in after) is is_ours
 
 
 test_evaluations = case_by_case([*DEALT, *WHOLE])

@@ -222,12 +222,9 @@ def test_a_number_that_the_group_says_stays() -> None:
 
 def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> None:
     """A script that submits jobs imports the one that trains; the jobs' processes inherit its environment."""
-    text = LAUNCHED.replace(
-        "if args.local_rank == -1 or args.no_cuda:", "if int(os.environ['WORLD_SIZE']) == 0:"
-    )
-    text = text.replace(
-        "    if args.local_rank != -1:\n        model = Dist", "    if True:\n        model = Dist"
-    )
+    asks = "if int(os.environ['WORLD_SIZE']) == 0:"
+    text = LAUNCHED.replace("if args.local_rank == -1 or args.no_cuda:", asks)
+    text = text.replace("if args.local_rank != -1:\n        model = Dist", "if True:\n        model = Dist")
     text = text.replace('"--local_rank", type=int, default=-1', '"--local_rank", type=int, default=0')
     after = converted(text)
     assert "environment=True" in after

@@ -257,9 +257,9 @@ LIMITED = COUNTED.replace("scheduler =", "total = limit or 3 * len(loader)\nsche
 @pytest.mark.parametrize("limit", [0, 9])
 def test_a_schedule_ends_with_the_training_whatever_ends_that(limit: int, tmp_path: Path) -> None:
     text = LIMITED.format(loop="for epoch in range(3)", behind="if 0 < limit <= steps:\n            break")
-    folder = write(tmp_path, script=text.replace("total =", f"limit = {limit}\ntotal =", 1))
-    convert(folder, "script")
-    assert train(folder, "script", 2) == pytest.approx([0.0055, 0.0055])
+    text = text.replace("total =", f"limit = {limit}\ntotal =", 1)
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0055, 0.0055])
 
 
 @pytest.mark.parametrize(

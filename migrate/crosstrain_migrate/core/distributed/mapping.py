@@ -244,8 +244,11 @@ class Mapping:
         statement = self.script.statement(call)
         kept = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else set()
         self.plan.replace(call, SPAWN, "the launcher starts the processes", f"{code})", **holes)
-        for worker in self.script.functions(self.script.last(named["fn"])):
-            self._own_order(worker)
+        workers = [
+            f for f in self.script.functions(self.script.last(named["fn"])) if self.script.class_of(f) is None
+        ]
+        if len(workers) == 1:
+            self._own_order(workers[0])
         suite = self.script.suite_of(statement)
         for one in suite[suite.index(statement) + 1 :]:  # `while not context.join(): pass`
             if kept & names_in(one):

@@ -204,6 +204,9 @@ level = logging.INFO
 == a level by its name
 - logging.getLogger().setLevel("INFO")
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
+- logging.basicConfig(level=os.getenv("L", "INFO"))
++ logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
+logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)

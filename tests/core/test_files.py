@@ -171,6 +171,25 @@ def opened(path, mode="a"):
 +     return open(path if accelerator.is_main_process else os.devnull, mode)
 log = opened("log.txt")
 log.write("x")
+== a mode that is chosen where the function is called, and a stream that an object keeps
+mode = "a" if names else "w"
+class Log:
+    def __init__(self, path, mode="w"):
+        self.console = sys.stdout
+-         self.file = open(path, mode)
++         self.file = open(path if accelerator.is_main_process else os.devnull, mode)
+    def write(self, text):
+*         self.console.write(text)
+        self.file.write(text)
+log = Log("log.txt", mode)
+names.append(log.write("x"))
+== but no stream where the object takes its place
+class Log:
+    def __init__(self):
+        self.terminal = sys.stdout
+    def write(self, text):
+        self.terminal.write(text)
+sys.stdout = Log()
 == but not where it reads
 def opened(path, mode="a"):
     return open(path, mode)

@@ -216,7 +216,9 @@ class Script(Code):
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in self.calls:
             given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
-            own = self.parameters(self.frame(call))  # `train`, a truth, in a project with a function of that name
+            own = self.parameters(
+                self.frame(call)
+            )  # `train`, a truth, in a project with a function of that name
             named = {self.last(call.func), *(self.last(one) for one in given if written(one) not in own)}
             for name in named & self.defined.keys():
                 found[name].append(call)

@@ -203,13 +203,9 @@ def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -
 
 def test_a_device_from_elsewhere_is_asked() -> None:
     """What a library chooses is one device for all processes."""
-    after = converted(
-        TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
-    )
-    asked = (
-        "device = library.pick(args)\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
-    )
-    assert asked in after
+    picked, moved = "device = library.pick(args)", "x, y = x.to(device), y.to(device)"
+    after = converted(TRAINING.format(choice=picked, inside=moved))
+    assert f"{picked}\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after
 
 
 FULL_BATCH = """import torch
@@ -332,6 +328,20 @@ def test_the_accelerator_is_given_the_device_among_settings(settings: str, tmp_p
     made = 'accelerator = Accelerator(device=settings["run"]["device"])\n'
     assert made + '    settings["run"]["device"] = accelerator.device.type\n' in after
     assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+
+
+READ = "def read():\n    found = SimpleNamespace(**json.load(open('settings.json')))\n    return found\nif __name__"
+
+
+@pytest.mark.parametrize(("then", "is_given"), [("pass", True), ("settings.device = choose()", False)])
+def test_settings_whose_parts_are_attributes(then: str, is_given: bool, tmp_path: Path) -> None:
+    text = SETTINGS.replace("if __name__", READ).replace('options["run"]["device"]', "options.device")
+    text = "from types import SimpleNamespace\n" + text.replace("{settings}", "read()").replace("{set}", then)
+    after = rewritten(tmp_path, "script", script=text)["script"]
+    assert ("settings.device = accelerator.device.type\n" in after) is is_given, after
+    if is_given:
+        (tmp_path / "settings.json").write_text('{"device": "cpu"}')
+        assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
 
 
 @each_row("""

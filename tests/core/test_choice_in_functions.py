@@ -116,9 +116,8 @@ device = choose(args.device)
 
 def test_a_parameter_that_holds_the_device_behind_its_test_is_asked_as_any_other() -> None:
     after = [converted(BOUND_ANEW.format(name=name)) for name in ("device", "wanted")]
-    assert all(
-        "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in one for one in after
-    )
+    made = "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
+    assert all(made in one for one in after)
 
 
 EITHER = """import argparse
@@ -150,9 +149,8 @@ else:
 def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> None:
     assert converted(EITHER.format(name="args")).count("Accelerator(cpu=args.cpu)") == 2
     assert converted(EITHER.format(name="given")).count("Accelerator(cpu=args.cpu)") == 1
-    entries = (
-        EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])').replace("s.cpu", 's["cpu"]')
-    )
+    entries = EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])')
+    entries = entries.replace("s.cpu", 's["cpu"]')
     entries = entries.replace("options = parser.parse_args()", "options = vars(parser.parse_args())")
     assert converted(entries).count('Accelerator(cpu=args["cpu"], device=args["gpu"])') == 2
     other = entries.replace('args["gpu"]', 'args["gpus"][0]', 1)

@@ -1,8 +1,12 @@
 """Counts of rows beside the number of all rows count those of all processes; numbers of batches, those of one."""
 
+import math
+from pathlib import Path
+
 import pytest
 
 from .converting import converted
+from .projects import convert, train, write
 from .support import each_row
 
 TRAINING = """import argparse
@@ -19,29 +23,26 @@ for epoch in range(2):
         seen += {size}
         {then}
 """
-TELLS = "print(seen / count)"
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "then", "is_all"),
-    [
-        ("len(rows)", "args.batch_size", TELLS, True),
-        ("len(rows)", "args.batch_size", "if seen - epoch * count > 8: print(epoch)", True),
-        ("len(rows)", "args.batch_size", "show(epoch, seen, count)", True),
-        ("len(rows)", "args.batch_size", "show(f'{seen} of {count}')", True),
-        ("100", "args.batch_size", "show(epoch, seen, count)", False),
-        ("100", "args.batch_size", TELLS, False),  # an option: every so many rows
-        ("len(rows)", "args.batch_size", "print(count / seen)", False),  # a mean
-        ("len(rows)", "1", TELLS, False),
-        ("len(rows)", "batch_size", "batch_size = len(x); " + TELLS, False),  # the last one has fewer
-    ],
-)
+@each_row("""
+count => size => then => is_all
+len(rows) => args.batch_size => print(seen / count) => True
+len(rows) => args.batch_size => if seen - epoch * count > 8: print(epoch) => True
+len(rows) => args.batch_size => show(epoch, seen, count) => True
+len(rows) => args.batch_size => show(f'{seen} of {count}') => True
+100 => args.batch_size => show(epoch, seen, count) => False
+100 => args.batch_size => print(seen / count) => False  # an option: every so many rows
+len(rows) => args.batch_size => print(count / seen) => False  # a mean
+len(rows) => 1 => print(seen / count) => False
+len(rows) => batch_size => batch_size = len(x); print(seen / count) => False  # the last one has fewer
+""")
 def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None:
     after = converted(TRAINING.format(count=count, size=size, then=then))
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
 
 
-@pytest.mark.parametrize(("tells", "is_all"), [(TELLS, True), ("print(seen)", False)])
+@pytest.mark.parametrize(("tells", "is_all"), [("print(seen / count)", True), ("print(seen)", False)])
 def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
     then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"
     size = "args.batch_size\n        steps += args.batch_size"
@@ -132,3 +133,29 @@ def test_what_an_object_says_of_its_batches(given: str, told: str, is_count: boo
     after = converted(GIVER.format(given=given, told=told))
     assert ("print(i, -(-rows.size // accelerator.num_processes))" in after) is is_count, after
     assert ("steps = 3 * -(-rows.size // " in after) is is_share and "/ rows.size)" in after, after
+
+
+RENEWED = """import math
+import torch
+from torch.utils.data import DataLoader
+rows = torch.arange(26.0).view(13, 2)
+<model torch.nn.Linear(2, 2)>
+steps, seen = {steps}, []
+for step in range(2 * steps):
+    if step % {cycle} == 0:
+        batches = iter(DataLoader(rows, 2, shuffle=True))
+    x = next(batches)
+    <step model(x).mean()>
+    seen += x[:, 0].tolist()
+result = steps, sorted(set(seen))
+"""
+
+
+@pytest.mark.parametrize("steps", ["math.ceil(len(rows) / 2)", "len(rows) // 2"])
+def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_path: Path) -> None:
+    assert "num_processes" not in converted(RENEWED.format(steps="6", cycle="steps"))
+    assert "num_processes" not in converted(RENEWED.format(steps=steps, cycle="3"))
+    convert(write(tmp_path, train=RENEWED.format(steps=steps, cycle="steps")), "train")
+    (count, first), (_, second) = train(tmp_path, "train", 2)
+    assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)
+    assert first != second

@@ -41,7 +41,7 @@ train({given})
 
 WORKERS = script(
     "import torch.distributed as dist\nfrom multiprocessing import Process",
-    "def work(rank):\n    {join}train([])\n\nfor rank in range(2):\n    Process(target=work, args=(rank,)).start()\n\n",
+    "def work(rank):\n    {join}train([])\n\nfor rank in (0, 1):\n    Process(target=work, args=(rank,)).start()\n\n",
 )
 
 PLAYS = """import torch

@@ -42,6 +42,25 @@ run(model, train_loader, optimizer, True); run(model, test_loader, optimizer, Fa
 -> loader = accelerator.prepare(loader) if is_train else loader
 -> bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
 ?? evaluated whole
+== a bar in one branch and none in the other
+def run(model, loader, optimizer, is_train, shows):
+    if shows: bar = tqdm(loader)
+    else: bar = loader
+    for x, y in bar:
+        loss = F.cross_entropy(model(x), y)
+        if is_train:
+            loss.backward(); optimizer.step()
+run(model, train_loader, optimizer, True, args.bar); run(model, test_loader, optimizer, False, args.bar)
+-> loader = accelerator.prepare(loader) if is_train else loader
+?? evaluated whole
+== a bar of its own in one branch
+<model>
+if args.bar: bar = tqdm(batches(4))
+else: bar = kept
+for x in bar:
+    <step model(x).mean()>
+-> if args.bar: bar = tqdm(accelerator.prepare(batches(4)))
+-> else: bar = accelerator.prepare(kept)
 == a bar for each of two, of which one is not trained on
 def run(loader, optimizer, tests, first):
     bar = tqdm(timed(loader), ncols=9)

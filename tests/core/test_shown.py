@@ -4,7 +4,7 @@ import pytest
 from crosstrain_migrate.core.conversion import convert
 
 from .converting import notes
-from .support import each_row, table
+from .support import each_row
 
 SCRIPT = """\
 import torch
@@ -35,10 +35,8 @@ def _shown(line: str) -> str:
     return convert(SCRIPT.format(shown=line), "crosstrain", lambda rule, node: True).text
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        *table(r"""
+@each_row("""
+line => expected
 print(running / (i + 1)) => accelerator.print(accelerator.reduce(running, "mean") / (i + 1))
 print(right / seen) => accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))
 print((i + 1) * x.size(0)) => accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))
@@ -46,13 +44,11 @@ print("%d %.3f" % (epoch, loss)) => accelerator.print("%d %.3f" % (epoch, accele
 print("{:.3f}".format(loss)) => "{:.3f}".format(accelerator.reduce(loss, "mean"))
 print(f"{loss:.3f}") => print(f"{accelerator.reduce(loss, 'mean'):.3f}")
 print(both.item()) => accelerator.print(accelerator.reduce(both, "mean").item())
-"""),
-        ("print(loss.item())", f"accelerator.print({MEAN})"),
-        ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
-        ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
-        ("print(len(loader) * len(x))", 'len(loader) * accelerator.reduce(len(x), "sum")'),
-    ],
-)
+print(loss.item()) => accelerator.print(accelerator.reduce(loss, "mean").item())
+if i % 10 == 0: print(epoch, loss.item()) => accelerator.print(epoch, accelerator.reduce(loss, "mean").item())
+print(i * len(x), loss.item()) => i * accelerator.reduce(len(x), "sum"), accelerator.reduce(loss, "mean").item()
+print(len(loader) * len(x)) => len(loader) * accelerator.reduce(len(x), "sum")
+""")
 def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str) -> None:
     assert expected in _shown(line)
 

@@ -276,42 +276,36 @@ LAYER = """class Shared(torch.nn.Module):
         def forward(self, x):
             return x
         def __init__(self):
-"""
+            self.others = """
 
 
-@pytest.mark.parametrize(
-    ("asked", "stays"),
-    [
-        ("assert torch.cuda.is_available() and {} >= len(args.wanted)", True),
-        ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
-        ("assert {} > 0", False),
-        ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
-        ("if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {}", True),
-        (
-            "if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {}",
-            False,
-        ),
-        (LAYER + "            self.others = [Queue(1)] * {}\n    Shared()", True),
-        (LAYER + "            self.others = [1] * {}\n    Shared()", False),
-    ],
-)
+@each_row(r"""
+asked => stays
+assert torch.cuda.is_available() and {} >= len(args.wanted) => True
+if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model) => True
+assert {} > 0 => False
+if torch.cuda.is_available() and {} > 1:\n        args.batch = 4 => False
+if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {} => True
+if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {} => False
+<layer>[Queue(1)] * {}\n    Shared() => True
+<layer>[1] * {}\n    Shared() => False
+""")
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
+    asked = asked.replace("<layer>", LAYER)
     after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
 
 
-@pytest.mark.parametrize(
-    ("saves", "used", "has_all"),
-    [
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "rows = 4 * args.gpus", True),
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "args.share = 1 / args.gpus", False),
-        ("", "rows = 4 * args.gpus", False),
-    ],
-)
+@each_row("""
+saves => used => has_all
+torch.save(torch.nn.DataParallel(model), 'a') => rows = 4 * args.gpus => True
+torch.save(torch.nn.DataParallel(model), 'a') => args.share = 1 / args.gpus => False
+pass => rows = 4 * args.gpus => False
+""")
 def test_under_plain_python_a_kept_dataparallel_has_all_gpus(saves: str, used: str, has_all: bool) -> None:
     counts, of = f"    args.gpus = torch.cuda.device_count()\n    {used}\n", "    optimizer = torch.optim"
-    after = converted(ASKED_FIRST.replace(of, saves + counts + of))
+    after = converted(ASKED_FIRST.replace(of, f"    {saves}\n{counts}{of}"))
     count = "torch.cuda.device_count() or 1" if has_all else "1"
     assert f'args.gpus = int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
     assert converted(after).count("LOCAL_WORLD_SIZE") == 1

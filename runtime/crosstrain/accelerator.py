@@ -61,7 +61,7 @@ from crosstrain.utils.memory import release_memory
 def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | None) -> Comm:
     """Join the run, or start it."""
     # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
-    keeps_streams = RUN.started and distributes_itself()
+    keeps_streams = RUN.asks_for_group or (RUN.started and distributes_itself())
     cpu, index = RUN.heed_hidden_devices(*options.device(cpu, device))
     comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
     share_streams(RUN, keeps_streams or comm.is_scripts_own)

@@ -57,6 +57,7 @@ class Run:
         self._comm: Comm | None = None
         self._visible: str | None = None  # of the devices, when the run started
         self.first: Any = None  # the first Accelerator, whose parts the others share
+        self.asks_for_group = False  # whether the script does, as one that distributes itself
         self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
         self._ended = False
         self.triggered = False  # whether this process has called `set_trigger`
@@ -105,6 +106,7 @@ class Run:
 
         Raises ValueError for ``cpu=True``, and for another index, where this process uses a device already.
         """
+        self.asks_for_group = self.asks_for_group or bool(group_of_one)
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 self._comm = self._on_the_host(self._comm)

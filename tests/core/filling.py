@@ -3,12 +3,13 @@
 `<step LOSS>` is a step of a training: gradients are cleared, `LOSS.backward()`, and the optimizer steps; `<self.step LOSS>` one
 with `self.optimizer`. `<step loss = LOSS>` binds the loss in between. `<loop LOSS>` is a loop over batches x and y of a
 DataLoader with such steps. Without a LOSS it is the mean squared error of `model(x)` and y. `<model MODEL>` is a model, a
-Linear(4, 2) where none is named, and its optimizer. `<torch>` is what such scripts import.
+Linear(4, 2) where none is named, and its optimizer; `<net MODEL>`, `<self.model MODEL>` and `<self.net MODEL>` are so under
+another name. `<torch>` is what such scripts import.
 """
 
 import re
 
-_LINE = re.compile(r"^([ \t]*)<(torch|model|loop|(?:self\.)?step) ?(.*)>$", re.MULTILINE)
+_LINE = re.compile(r"^([ \t]*)<(torch|loop|(?:self\.)?(?:model|net|step)) ?(.*)>$", re.MULTILINE)
 _IMPORTS = """import torch
 from torch import nn
 from torch.nn import functional as F
@@ -32,11 +33,11 @@ def _lines(indent: str, kind: str, loss: str) -> str:
 def _meant(kind: str, loss: str) -> list[str]:
     if kind == "torch":
         return _IMPORTS.splitlines()
-    if kind == "model":
+    name = "self.optimizer" if kind.startswith("self.") else "optimizer"
+    if kind.endswith(("model", "net")):
         model = loss or "torch.nn.Linear(4, 2)"
-        return [f"model = {model}", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"]
+        return [f"{kind} = {model}", f"{name} = torch.optim.SGD({kind}.parameters(), lr=0.1)"]
     loss = loss or _MEAN
-    name = "self.optimizer" if kind == "self.step" else "optimizer"
     backward = [loss, "loss.backward()"] if loss.startswith("loss = ") else [f"{loss}.backward()"]
     step = [f"{name}.zero_grad()", *backward, f"{name}.step()"]
     if kind == "loop":

@@ -7,10 +7,11 @@ the line stays as it is, but for a `<step ...>` of `filling`.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .filling import by_the_accelerator
-from .support import PRELUDE, Trap, check, converted
+from .support import PRELUDE, Trap, case_by_case, check, converted
 
 GUARD = "if accelerator.is_main_process:"
 HEAD = """import csv
@@ -55,8 +56,10 @@ class Output(Trap):
     behind: tuple[str, ...] = ()
 
 
-def outputs(text: str) -> list[Output]:
-    return [_output(*part.partition("\n")[::2]) for part in re.split("^== ", text, flags=re.MULTILINE)[1:]]
+def each_output(text: str) -> Callable[[Trap], None]:
+    """The test that has the cases of a text."""
+    parts = re.split("^== ", text, flags=re.MULTILINE)[1:]
+    return case_by_case([_output(*part.partition("\n")[::2]) for part in parts], check_output)
 
 
 def _output(name: str, text: str) -> Output:

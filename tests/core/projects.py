@@ -36,6 +36,12 @@ def convert(folder: Path, script: str) -> Outcome:
     return outcome
 
 
+def rewritten(folder: Path, script: str, /, **files: str) -> dict[str, str]:
+    """What a project's files are, by name, once one of its scripts is converted."""
+    convert(write(folder, **files), script)
+    return {name: (folder / f"{name}.py").read_text() for name in files}
+
+
 def train(folder: Path, script: str, world: int = 1, *arguments: str, launched: bool = True) -> list[Any]:
     """Runs a script on each of `world` processes: the values of its variable `result`."""
     return run_ranks(_run, world, str(folder), script, arguments, launched)

@@ -1,10 +1,13 @@
 """Small scripts, converted in the process that tests: which lines come out, and that a second conversion changes nothing."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
+import pytest
 from crosstrain_migrate.core.conversion import Conversion, convert
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import Options
@@ -47,6 +50,20 @@ def table(text: str) -> list[tuple[str, ...]]:
     return [tuple(row.replace("\\n", "\n").split(" => ")) for row in text.strip().splitlines()]
 
 
+def each_row(text: str) -> pytest.MarkDecorator:
+    r"""Parameters of a test: a line of their names, then a line for each case, `=>` between the cells.
+
+    `\n` ends a line in a cell, `''` is an empty one, and words for truth and None are values. `#` begins a comment.
+    """
+    lines = [line.partition("  # ")[0] for line in text.strip().splitlines() if not line.startswith("# ")]
+    names, *rows = [[_value(cell) for cell in line.split(" => ")] for line in lines]
+    return pytest.mark.parametrize(",".join(names), rows if len(names) > 1 else [only for (only,) in rows])
+
+
+def _value(cell: str) -> Any:
+    return {"True": True, "False": False, "None": None, "''": ""}.get(cell, cell.replace("\\n", "\n"))
+
+
 def _case(name: str, text: str) -> Trap:
     told: dict[str, list[str]] = {"->": [], "!!": [], "??": [""], "": []}
     for line in text.splitlines(keepends=True):
@@ -75,3 +92,13 @@ def check(trap: Trap) -> None:
         assert not [one for one in done.findings if one.severity.value == "refused"], done.findings
     again = migrate_text(Path("script.py"), done.text, Options())
     assert again.after == done.text, "a second conversion changes it"
+
+
+def case_by_case(traps: Sequence[Trap], checked: Callable[[Any], None] = check) -> Callable[[Trap], None]:
+    """The test that has these cases."""
+
+    @pytest.mark.parametrize("trap", traps, ids=lambda trap: trap.name)
+    def test(trap: Trap) -> None:
+        checked(trap)
+
+    return test

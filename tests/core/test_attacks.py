@@ -3,11 +3,9 @@
 from pathlib import Path
 from textwrap import dedent
 
-import pytest
-
 from .converting import conversion
-from .projects import convert, train, write
-from .support import Trap, check
+from .projects import rewritten, train
+from .support import Trap, case_by_case, each_row
 
 PERTURBED = """
         def perturbed(model, x, y):
@@ -113,12 +111,7 @@ TRAPS = [
         ("accelerator.reduce",),
     ),
 ]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_trap(trap: Trap) -> None:
-    check(trap)
-
+test_trap = case_by_case(TRAPS)
 
 FOR_OWN_ROWS = {
     "attack": """
@@ -150,8 +143,7 @@ FOR_OWN_ROWS = {
                     hits += (net(near).argmax(1) == y).sum().item()
             return hits
         torch.manual_seed(0)
-        net = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        <net>
         x = torch.arange(6.0)[:, None].repeat(1, 4)
         rows = TensorDataset(x, torch.tensor([0, 1, 0, 1, 0, 1]))
         for x, y in DataLoader(rows, 1, shuffle=False):
@@ -165,38 +157,32 @@ FOR_OWN_ROWS = {
 
 def test_an_attack_that_stops_by_its_own_rows_waits_for_nobody(tmp_path: Path) -> None:
     """On two processes the passes of an attack differ in number, in the training and, of three batches, in the test."""
-    convert(write(tmp_path, **FOR_OWN_ROWS), "train")
-    after = (tmp_path / "attack.py").read_text()
+    after = rewritten(tmp_path, "train", **FOR_OWN_ROWS)["attack"]
     assert "        with Accelerator().no_sync(net):\n            F.cross_entropy(out, y).backward()" in after
     first, second = train(tmp_path, "train", 2)
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:\n            break", "net(near)"),
-        ("near.grad.sign()", "near.sign()"),  # its gradients are not of inputs
-    ],
-)
+@each_row(r"""
+before => after
+if (out.argmax(1) != y).all() or float(x[0, 0]) < turn:\n            break => net(near)
+near.grad.sign() => near.sign()  # its gradients are not of inputs
+""")
 def test_passes_that_all_processes_make_alike_stay(before: str, after: str, tmp_path: Path) -> None:
     files = {name: dedent(text) for name, text in FOR_OWN_ROWS.items()}
     assert before in files["attack"]
     files["attack"] = files["attack"].replace(before, after)
     shown = "result = net.weight.tolist(), test(net, DataLoader(rows, 2))"
     files["train"] = files["train"].replace(shown, "")
-    convert(write(tmp_path, **files), "train")
-    assert "no_sync" not in (tmp_path / "attack.py").read_text()
+    assert "no_sync" not in rewritten(tmp_path, "train", **files)["attack"]
 
 
-@pytest.mark.parametrize(
-    ("given", "called", "found"),
-    [
-        ("net, loss_of, x, y", "net(near)", "net"),  # the loss is given the model's answer
-        ("loss_of, x, y", "net(near)", "net"),  # a model of the file
-        ("pick, loss_of, x, y", "pick()(near)", ""),
-    ],
-)
+@each_row("""
+given => called => found
+net, loss_of, x, y => net(near) => net  # the loss is given the model's answer
+loss_of, x, y => net(near) => net  # a model of the file
+pick, loss_of, x, y => pick()(near) => ''
+""")
 def test_the_model_whose_passes_stay_local(given: str, called: str, found: str) -> None:
     text = f"""
 <torch>
@@ -240,18 +226,16 @@ for turn in range(100):
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "drawn", "is_left"),
-    [
-        ("[latent]", "", True),
-        ("[latent] + noises", "", True),
-        ("[latent] + noises", "[torch.randint(8, (2,))]", False),  # each process draws rows of its own
-        ("[latent, *net.parameters()]", "", False),
-        ("[latent] + list(net.parameters())", "", False),
-        ("net.parameters()", "", False),
-        ("parts", "", False),  # a list of the model's, which train
-    ],
-)
+@each_row("""
+given => drawn => is_left
+[latent] => '' => True
+[latent] + noises => '' => True
+[latent] + noises => [torch.randint(8, (2,))] => False  # each process draws rows of its own
+[latent, *net.parameters()] => '' => False
+[latent] + list(net.parameters()) => '' => False
+net.parameters() => '' => False
+parts => '' => False  # a list of the model's, which train
+""")
 def test_a_script_that_moves_tensors_of_its_own_alone_is_left(given: str, drawn: str, is_left: bool) -> None:
     done = conversion(PROJECTED.format(given=given, drawn=drawn))
     assert ("Accelerator" not in done.text) is is_left

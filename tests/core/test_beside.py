@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted
+from .support import each_row
 
 BESIDE = """<torch>
 <model>
@@ -12,15 +13,13 @@ for x, y in DataLoader([], 8):
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "after"),
-    [
-        ("extra = torch.tensor(2.0, device=x.get_device())", "device=x.device)"),
-        ("extra = torch.tensor(2.0).to(x.get_device())", ".to(x.device)"),
-        ("extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu')", "x.get_device() if"),
-        ("extra = x.get_device() + 1", "extra = x.get_device() + 1"),  # a number
-    ],
-)
+@each_row("""
+line => after
+extra = torch.tensor(2.0, device=x.get_device()) => device=x.device)
+extra = torch.tensor(2.0).to(x.get_device()) => .to(x.device)
+extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu') => x.get_device() if
+extra = x.get_device() + 1 => extra = x.get_device() + 1  # a number
+""")
 def test_a_device_by_its_number_is_one_on_a_cpu_too(line: str, after: str) -> None:
     assert after in converted(BESIDE.format(line=line))
 
@@ -48,6 +47,10 @@ print(model(torch.rand(1, 4)))
         ('state = torch.load("best.pt")\nmodel.load_state_dict(state)', 'torch.load("best.pt")'),
         (
             'if args:\n    kept = torch.load("b.pt")\n    model = kept["net"]\nelse:\n    model = model.cuda()',
+            'torch.load("b.pt", map_location=accelerator.device)',
+        ),
+        (
+            'kept = torch.load("b.pt")\nmodel = kept["net"]\noptimizer = kept["o"]\nmodel = model.cuda()\n<loop>',
             'torch.load("b.pt", map_location=accelerator.device)',
         ),
         ('kept = torch.load("b.pt")\nmodel.load_state_dict(kept["net"])', 'torch.load("b.pt")'),

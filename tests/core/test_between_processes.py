@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .running import launched, plain
+from .support import each_row
 
 TRAIN = """
     <model>
@@ -21,7 +22,6 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 """
-
 
 GROUP = (
     HEAD
@@ -59,19 +59,13 @@ def test_the_number_of_gpus_that_is_shown_is_the_machine_s(shown: str, stays: bo
     assert ("torch.cuda.device_count()" in after) is stays
 
 
-@pytest.mark.parametrize(
-    ("test", "more", "expected"),
-    [
-        ("is_available()", "", 'args.share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))\n    if torch.'),
-        ("cudnn", "", "args.share = 0\n    if torch."),
-        (
-            "is_available()",
-            "name",
-            'if torch.cuda.is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:',
-        ),
-        ("is_available()", "torch.cuda.get_device_name()", "if torch.cuda.is_available():"),
-    ],
-)
+@each_row(r"""
+test => more => expected
+is_available() => '' => args.share = int(os.environ.get("LOCAL_WORLD_SIZE", 0))\n    if torch.
+cudnn => '' => args.share = 0\n    if torch.
+is_available() => name => if torch.cuda.is_available() or int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+is_available() => torch.cuda.get_device_name() => if torch.cuda.is_available():
+""")
 def test_processes_that_are_counted_by_gpus_are_counted_without_them(
     test: str, more: str, expected: str
 ) -> None:

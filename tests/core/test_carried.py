@@ -2,7 +2,7 @@
 
 import pytest
 
-from .support import Trap, check, converted
+from .support import Trap, check, converted, each_row
 
 SCRIPT = """
 <model Net()>
@@ -46,16 +46,14 @@ def test_carried(trap: Trap) -> None:
     assert all(len(f"{one.reason} {one.remedy}".split()) <= 25 for one in notes)
 
 
-@pytest.mark.parametrize(
-    ("loss", "below", "says"),
-    [
-        ("real - k * fake", "k += 0.1 * (real.item() - fake.item())", "`k`"),
-        ("real + net.R ** 2", "net.R.data = torch.quantile(fake.detach(), 0.9)", "`net.R`"),
-        ("real - fake @ bank.T", "bank[n] = fake.detach()", "`bank`"),
-        ("real - k * fake", "k = min(1, n / 10); mean = 0.9 * mean + fake.item()", ""),
-        ("(real - fake / k) + total", "total = 0.0; k = fake", ""),
-    ],
-)
+@each_row("""
+loss => below => says
+real - k * fake => k += 0.1 * (real.item() - fake.item()) => `k`
+real + net.R ** 2 => net.R.data = torch.quantile(fake.detach(), 0.9) => `net.R`
+real - fake @ bank.T => bank[n] = fake.detach() => `bank`
+real - k * fake => k = min(1, n / 10); mean = 0.9 * mean + fake.item() => ''
+(real - fake / k) + total => total = 0.0; k = fake => ''
+""")
 def test_what_a_step_makes_of_its_batches_for_later_ones(loss: str, below: str, says: str) -> None:
     inside = (
         f"real = model(x).mean(); fake = model(y).mean(); loss = {loss}\n        <step loss>\n        {below}"

@@ -6,7 +6,8 @@ import pytest
 
 from .converting import converted, notes
 from .filling import filled
-from .projects import convert, train, write
+from .projects import rewritten, train
+from .support import each_row
 
 TRAINING = """import argparse
 <torch>
@@ -19,7 +20,6 @@ for x, y in DataLoader([], 8):
     <step>
 """
 
-
 MPS_OR_CPU = """if {test}:
     device = torch.device("cuda")
 else:
@@ -28,7 +28,6 @@ else:
     else:
         device = torch.device("cpu")
     print("no CUDA")"""
-
 
 PLACED = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
 
@@ -106,17 +105,15 @@ def test_a_choice_by_what_is_done_with_a_batch(choice: str, inside: str, made: s
     assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
 
 
-@pytest.mark.parametrize(
-    "drawn",
-    [
-        "order = torch.randperm(784)",
-        "train, test = torch.utils.data.random_split(data, [8, 2])",
-        "data = MNIST(root, download=True)",
-        "os.makedirs(args.folder)",
-        "logging.FileHandler('log.txt')",
-        "placed = put(data)\ndef put(x, cuda=True): return x.cuda() if cuda else x",
-    ],
-)
+@each_row(r"""
+drawn
+order = torch.randperm(784)
+train, test = torch.utils.data.random_split(data, [8, 2])
+data = MNIST(root, download=True)
+os.makedirs(args.folder)
+logging.FileHandler('log.txt')
+placed = put(data)\ndef put(x, cuda=True): return x.cuda() if cuda else x
+""")
 def test_the_accelerator_is_made_before_what_all_processes_share(drawn: str) -> None:
     """A permutation that each process draws for itself would be another one on each."""
     choice = f"print(args)\n{drawn}\nnet = torch.nn.Linear(4, 2)\nif args.cuda:\n    net.cuda()"
@@ -164,36 +161,29 @@ def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> N
     assert "accelerator = Accelerator()" in converted(kind)
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_said"),
-    [
-        ('torch.cuda.get_device_properties(torch.device("cuda:0"))', True),
-        ("torch.cuda.get_device_name(torch.cuda.current_device())", True),
-        ("torch.cuda.get_rng_state()", True),
-        ("torch.cuda.get_rng_state() if torch.cuda.is_available() else None", False),
-    ],
-)
+@each_row("""
+asked => is_said
+torch.cuda.get_device_properties(torch.device("cuda:0")) => True
+torch.cuda.get_device_name(torch.cuda.current_device()) => True
+torch.cuda.get_rng_state() => True
+torch.cuda.get_rng_state() if torch.cuda.is_available() else None => False
+""")
 def test_what_only_cuda_answers_is_asked_as_before(asked: str, is_said: bool) -> None:
     text = TRAINING.format(choice=f"print({asked})", inside="x = x.to(torch.device('cuda'))")
     assert asked in converted(text) and "x.to(accelerator.device)" in converted(text)
     assert bool([one for one in notes(text, "CT308") if "needs CUDA" in one.reason]) is is_said
 
 
-@pytest.mark.parametrize(
-    ("moves", "made"),
-    [
-        ("if args.gpus > 1:\n    model = model.cuda()", "cpu=not (args.gpus > 1)"),
-        ("if args.gpus:\n  model = torch.nn.DataParallel(model).cuda()\nelse:\n  model = model.cuda()", ""),
-        ('if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda")', ""),
-        ("if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu()", "cpu=not (args.gpus > 1)"),
-        ("cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda()", ""),
-        ("if args.gpus is not None:\n    model.cuda(args.gpus)", "cpu=args.gpus is None, device=args.gpus"),
-        (
-            "kept = model.cuda(args.gpus)\nif args.gpus is not None:\n    model.cuda(args.gpus)",
-            "device=args.gpus",
-        ),
-    ],
-)
+@each_row(r"""
+moves => made
+if args.gpus > 1:\n    model = model.cuda() => cpu=not (args.gpus > 1)
+if args.gpus:\n  model = torch.nn.DataParallel(model).cuda()\nelse:\n  model = model.cuda() => ''
+if args.gpus > 1:\n    model.cuda()\nelse:\n    model.to("cuda") => ''
+if args.gpus > 1:\n    model.cuda()\nelse:\n    model.cpu() => cpu=not (args.gpus > 1)
+cuda = True if torch.cuda.is_available() else False\nif cuda:\n    model.cuda() => ''
+if args.gpus is not None:\n    model.cuda(args.gpus) => cpu=args.gpus is None, device=args.gpus
+kept = model.cuda(args.gpus)\nif args.gpus is not None:\n    model.cuda(args.gpus) => device=args.gpus
+""")
 def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str) -> None:
     text = filled(TRAINING).format(choice="", inside="pass").replace("optimizer = ", moves + "\noptimizer = ")
     assert f"accelerator = Accelerator({made})\n" in converted(text)
@@ -231,18 +221,13 @@ for epoch in range(3):
 """
 
 
-@pytest.mark.parametrize(
-    ("choice", "made"),
-    [
-        (
-            "",
-            "cpu=True",
-        ),  # nothing moves what it computes with: a prepared model on a GPU would be alone there
-        ('device = "cuda" if torch.cuda.is_available() else "cpu"', ""),
-        ('torch.set_default_device("cuda")', ""),
-        ("move = library.to_gpu", ""),
-    ],
-)
+@each_row("""
+choice => made
+'' => cpu=True  # nothing moves what it computes with: a prepared model on a GPU would be alone there
+device = "cuda" if torch.cuda.is_available() else "cpu" => ''
+torch.set_default_device("cuda") => ''
+move = library.to_gpu => ''
+""")
 def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, made: str) -> None:
     assert f"accelerator = Accelerator({made})\n" in converted(FULL_BATCH.format(choice=choice))
 
@@ -256,8 +241,8 @@ def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, mad
 )
 def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
     text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
-    convert(write(tmp_path, train=text, own=f"def square(x, device=None):\n{code}\n"), "train")
-    assert f"accelerator = Accelerator({made})\n" in (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n{code}\n")
+    assert f"accelerator = Accelerator({made})\n" in after["train"]
 
 
 def test_batches_that_are_cut_by_numbers_are_not_moved() -> None:
@@ -326,8 +311,7 @@ import sys
 <torch>
 def train(options):
     model = torch.nn.Linear(4, 2)
-    model = model.to(options["run"]["device"])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    <model model.to(options["run"]["device"])>
     for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
         x, y = x.to(options["run"]["device"]), y.to(options["run"]["device"])
         <step>
@@ -342,23 +326,34 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("settings", ['{"run": {"device": "cpu"}}', "json.load(open('settings.json'))"])
 def test_the_accelerator_is_given_the_device_among_settings(settings: str, tmp_path: Path) -> None:
     """Else it takes the GPU, and the batches go where the settings say."""
-    write(tmp_path, script=SETTINGS.replace("{settings}", settings).replace("    {set}\n", ""))
     (tmp_path / "settings.json").write_text('{"run": {"device": "cpu"}}')
-    convert(tmp_path, "script")
-    after = (tmp_path / "script.py").read_text()
+    text = SETTINGS.replace("{settings}", settings).replace("    {set}\n", "")
+    after = rewritten(tmp_path, "script", script=text)["script"]
     made = 'accelerator = Accelerator(device=settings["run"]["device"])\n'
     assert made + '    settings["run"]["device"] = accelerator.device.type\n' in after
     assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "then"),
-    [
-        ('{"run": {"device": torch.device("cuda" if torch.cuda.is_available() else "cpu")}}', "pass"),
-        ("json.load(open('settings.json'))", 'settings["run"]["device"] = choose()'),
-        ("Settings()", "pass"),  # what is no dictionary may not be set
-    ],
-)
+READ = "def read():\n    found = SimpleNamespace(**json.load(open('settings.json')))\n    return found\nif __name__"
+
+
+@pytest.mark.parametrize(("then", "is_given"), [("pass", True), ("settings.device = choose()", False)])
+def test_settings_whose_parts_are_attributes(then: str, is_given: bool, tmp_path: Path) -> None:
+    text = SETTINGS.replace("if __name__", READ).replace('options["run"]["device"]', "options.device")
+    text = "from types import SimpleNamespace\n" + text.replace("{settings}", "read()").replace("{set}", then)
+    after = rewritten(tmp_path, "script", script=text)["script"]
+    assert ("settings.device = accelerator.device.type\n" in after) is is_given, after
+    if is_given:
+        (tmp_path / "settings.json").write_text('{"device": "cpu"}')
+        assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+
+
+@each_row("""
+settings => then
+{"run": {"device": torch.device("cuda" if torch.cuda.is_available() else "cpu")}} => pass
+json.load(open('settings.json')) => settings["run"]["device"] = choose()
+Settings() => pass  # what is no dictionary may not be set
+""")
 def test_other_settings_stay(settings: str, then: str) -> None:
     text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
     assert "Accelerator(device=" not in converted(text)
@@ -367,21 +362,19 @@ def test_other_settings_stay(settings: str, then: str) -> None:
 LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
 
 
-@pytest.mark.parametrize(
-    ("before", "inside", "looked", "made"),
-    [
-        ("seen = rows_of()[:8] / 255", "print(model(seen).numpy())", "pass", "Accelerator(cpu=True)"),
-        ("seen = rows_of().view(-1, 4)", "pass", "print(model(seen))", "Accelerator(cpu=True)"),
-        ("seen = torch.rand(8, 4)", "pass", "print(model(seen))", "Accelerator()"),  # made on the device
-        ("seen = rows_of().cuda()", "print(model(seen))", "pass", "Accelerator()"),
-        ("seen = rows_of()", "rows = x.view(-1, 4); print(model(rows))", "pass", "Accelerator()"),
-        ("seen = rows_of()", "pass", "own = rows[0]; print(model(own))", "Accelerator()"),
-        ("pass", "x = x.type(torch.FloatTensor)", "pass", "Accelerator(cpu=True)"),  # the CPU's
-        ("pass", "pass", "print([model(one) for one in rows])", "Accelerator(cpu=True)"),
-        ("pass", "print([model(x) for turn in range(2)])", "pass", "Accelerator()"),
-        ("pass", "x = x.type(torch.float)", "x = rows.type(torch.FloatTensor)", "Accelerator()"),
-    ],
-)
+@each_row("""
+before => inside => looked => made
+seen = rows_of()[:8] / 255 => print(model(seen).numpy()) => pass => Accelerator(cpu=True)
+seen = rows_of().view(-1, 4) => pass => print(model(seen)) => Accelerator(cpu=True)
+seen = torch.rand(8, 4) => pass => print(model(seen)) => Accelerator()  # made on the device
+seen = rows_of().cuda() => print(model(seen)) => pass => Accelerator()
+seen = rows_of() => rows = x.view(-1, 4); print(model(rows)) => pass => Accelerator()
+seen = rows_of() => pass => own = rows[0]; print(model(own)) => Accelerator()
+pass => x = x.type(torch.FloatTensor) => pass => Accelerator(cpu=True)  # the CPU's
+pass => pass => print([model(one) for one in rows]) => Accelerator(cpu=True)
+pass => print([model(x) for turn in range(2)]) => pass => Accelerator()
+pass => x = x.type(torch.float) => x = rows.type(torch.FloatTensor) => Accelerator()
+""")
 def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked: str, made: str) -> None:
     """A prepared model on a GPU would not take it, and the script names no device."""
     text = TRAINING.format(choice=before, inside=inside) + LOOKED_AT.format(looked=looked)

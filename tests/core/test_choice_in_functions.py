@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted, notes
+from .support import each_row
 
 IN_FUNCTION = """import argparse
 <torch>
@@ -52,16 +53,14 @@ def test_an_option_that_a_function_sets_is_asked_where_it_is_there(name: str, of
     assert (after.index("\nsetup(opt)") < after.index(f"Accelerator(cpu={cpu})")) is ("cuda" in cpu)
 
 
-@pytest.mark.parametrize(
-    ("test", "body", "otherwise", "cpu"),
-    [
-        ("not options.cpu", "net.cuda()", "pass", "cpu=options.cpu"),
-        ("options.cpu", "net.float()", "net.cuda()", "cpu=options.cpu"),
-        ("options.cpus > 3", "net.cuda()", "pass", ""),
-        ("options.cpu_offload", "net.offload()", "net.cuda()", ""),
-        ("options.gpus > 1", "net.share()", "net.cuda()", ""),
-    ],
-)
+@each_row("""
+test => body => otherwise => cpu
+not options.cpu => net.cuda() => pass => cpu=options.cpu
+options.cpu => net.float() => net.cuda() => cpu=options.cpu
+options.cpus > 3 => net.cuda() => pass => ''
+options.cpu_offload => net.offload() => net.cuda() => ''
+options.gpus > 1 => net.share() => net.cuda() => ''
+""")
 def test_a_flag_that_names_the_cpu_chooses_it(test: str, body: str, otherwise: str, cpu: str) -> None:
     moves = f"if {test}:\n        {body}\n    else:\n        {otherwise}"
     text = IN_FUNCTION.format(own=f"options = load(); net = torch.nn.Linear(4, 2)\n    {moves}", flag="False")
@@ -79,24 +78,17 @@ parser.add_argument("--cpu", action="store_true")
 args = parser.parse_args()
 args = setup(args)
 args.cpu = args.cpu or args.slow
-net = torch.nn.Linear(4, 2).to(args.{name})
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net torch.nn.Linear(4, 2).to(args.{name})>
 <loop torch.nn.functional.mse_loss(net(x), y)>
 """
 
 
-@pytest.mark.parametrize(
-    ("device", "name", "own"),
-    [
-        (
-            'options.device = torch.device("cpu" if options.cpu else "cuda:0")',
-            "device",
-            "device = accelerator.device",
-        ),
-        ('options.place = "cpu" if options.cpu else "cuda:0"', "place", "place = accelerator.device.type"),
-        ('options.device = torch.device("cpu")', "device", ""),
-    ],
-)
+@each_row("""
+device => name => own
+options.device = torch.device("cpu" if options.cpu else "cuda:0") => device => device = accelerator.device
+options.place = "cpu" if options.cpu else "cuda:0" => place => place = accelerator.device.type
+options.device = torch.device("cpu") => device => ''
+""")
 def test_a_device_that_a_function_has_put_among_the_options_before_is_the_accelerators(
     device: str, name: str, own: str
 ) -> None:
@@ -117,8 +109,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--device", default="gpu")
 args = parser.parse_args()
 device = choose(args.device)
-net = torch.nn.Linear(4, 2).to(device)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net torch.nn.Linear(4, 2).to(device)>
 <loop torch.nn.functional.mse_loss(net(x.to(device)), y.to(device))>
 """
 
@@ -266,8 +257,7 @@ class Trainer:
     def __init__(self, rows, on_gpu=False, local_rank=0):
         {first}
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        self.net = torch.nn.Linear(4, 2).to(self.device)
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net torch.nn.Linear(4, 2).to(self.device)>
     def fit(self, loader):
         for x, y in loader:
             <self.step torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))>
@@ -279,31 +269,27 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    ("made", "first", "is_kept"),
-    [
-        ("Trainer(3, on_gpu=options.use_cuda)", "self.rows = rows", True),
-        ("Trainer(3, options.use_cuda)", "self.rows = rows", True),
-        ("Trainer(3, options.use_cuda)", "on_gpu = on_gpu and rows > 2", False),
-        ("Trainer(3, bool(options.use_cuda))", "self.rows = rows", False),
-    ],
-)
+@each_row("""
+made => first => is_kept
+Trainer(3, on_gpu=options.use_cuda) => self.rows = rows => True
+Trainer(3, options.use_cuda) => self.rows = rows => True
+Trainer(3, options.use_cuda) => on_gpu = on_gpu and rows > 2 => False
+Trainer(3, bool(options.use_cuda)) => self.rows = rows => False
+""")
 def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str, is_kept: bool) -> None:
     text = GIVEN.format(made=made, first=first)
     assert ("Accelerator(cpu=not options.use_cuda)" in converted(text)) == is_kept
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) != is_kept
 
 
-@pytest.mark.parametrize(
-    ("made", "is_cpu"),
-    [
-        ("Trainer(3, on_gpu=False)", True),
-        ("Trainer(3, False)", True),
-        ("Trainer(3, False, local_rank=1)", True),
-        ("Trainer(3, on_gpu=True)", False),
-        ("Trainer(2, True).fit([]), Trainer(3, False)", False),
-    ],
-)
+@each_row("""
+made => is_cpu
+Trainer(3, on_gpu=False) => True
+Trainer(3, False) => True
+Trainer(3, False, local_rank=1) => True
+Trainer(3, on_gpu=True) => False
+Trainer(2, True).fit([]), Trainer(3, False) => False
+""")
 def test_a_call_that_asks_for_the_cpu_has_it_and_the_number_of_its_process(made: str, is_cpu: bool) -> None:
     after = converted(GIVEN.format(made=made, first="self.rows = rows"))
     assert ("Accelerator(cpu=True)" in after) == is_cpu
@@ -346,8 +332,7 @@ def put(x, use_cuda):
 class Trainer:
     def __init__(self, args):
         self.on_gpu = args.gpu {more}
-        self.net = put(nn.Linear(4, 2), self.on_gpu){after}
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net put(nn.Linear(4, 2), self.on_gpu){after}>
     def fit(self, loader):
         for x, y in loader:
             <self.step F.mse_loss(self.net(put(x, {given})), y)>
@@ -358,16 +343,14 @@ Trainer(options).fit(DataLoader([], 8))
 """
 
 
-@pytest.mark.parametrize(
-    ("more", "after", "given", "is_asked"),
-    [
-        ("and torch.cuda.is_available()", "", "self.on_gpu", True),
-        ("", "", "self.on_gpu", True),
-        ("", "", "len(x) > 2", False),
-        ("", ".cuda()", "self.on_gpu", False),  # the model is there in any case
-        ("", "; device = 'cuda' if torch.cuda.is_available() else 'cpu'", "self.on_gpu", False),
-    ],
-)
+@each_row("""
+more => after => given => is_asked
+and torch.cuda.is_available() => '' => self.on_gpu => True
+'' => '' => self.on_gpu => True
+'' => '' => len(x) > 2 => False
+'' => .cuda() => self.on_gpu => False  # the model is there in any case
+'' => ; device = 'cuda' if torch.cuda.is_available() else 'cpu' => self.on_gpu => False
+""")
 def test_a_helper_that_moves_by_what_all_give_it(more: str, after: str, given: str, is_asked: bool) -> None:
     done = converted(MOVED.format(more=more, after=after, given=given))
     assert ("parse_args()\naccelerator = Accelerator(cpu=not options.gpu)\n" in done) is is_asked
@@ -427,15 +410,13 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "flag", "call", "first"),
-    [
-        ("opt", "opt.cuda", "options", "pass"),
-        ("use_cuda", "use_cuda", "options.cuda", "pass"),
-        ("options", "options.cuda", "options", "print('begins')"),
-        ("n", "opt.cuda", "8", "opt = read(n)"),  # which it cannot know
-    ],
-)
+@each_row("""
+given => flag => call => first
+opt => opt.cuda => options => pass
+use_cuda => use_cuda => options.cuda => pass
+options => options.cuda => options => print('begins')
+n => opt.cuda => 8 => opt = read(n)  # which it cannot know
+""")
 def test_the_first_accelerator_has_the_flag(given: str, flag: str, call: str, first: str) -> None:
     text = IN_CALLED.format(given=given, flag=flag, call=call, first=first)
     main = converted(text).partition("def main")[2]
@@ -481,13 +462,11 @@ main()
 BOTH = "train(options, len) if options.quiet else train(options, print)"
 
 
-@pytest.mark.parametrize(
-    ("block", "end", "said"),
-    [
-        ("try", "except KeyboardInterrupt: print('stopped')", "PartialState().print('stopped')"),
-        ("with open('log') as file", "print('over')", "accelerator.print('over')"),
-    ],
-)
+@each_row("""
+block => end => said
+try => except KeyboardInterrupt: print('stopped') => PartialState().print('stopped')
+with open('log') as file => print('over') => accelerator.print('over')
+""")
 def test_options_that_one_block_alone_knows_choose_in_it(block: str, end: str, said: str) -> None:
     after = converted(IN_TRY.format(block=block, inside=BOTH, end=end, behind=""))
     made = "parse_args()\n        accelerator = Accelerator(cpu=not options.cuda)\n        accelerator.print("
@@ -518,15 +497,13 @@ for x, y in DataLoader([], 8):
 """
 
 
-@pytest.mark.parametrize(
-    ("made", "other", "device"),
-    [
-        # A device is equal to no text, before and after.
-        ("torch.device(asked)", 'torch.device("cpu")', "accelerator.device"),
-        ("asked", '"cpu"', "accelerator.device.type"),
-        ("torch.device(asked)", '"cpu"', "accelerator.device.type"),
-    ],
-)
+@each_row("""
+made => other => device
+# A device is equal to no text, before and after.
+torch.device(asked) => torch.device("cpu") => accelerator.device
+asked => "cpu" => accelerator.device.type
+torch.device(asked) => "cpu" => accelerator.device.type
+""")
 def test_a_device_that_a_function_returns_stays_what_it_is(made: str, other: str, device: str) -> None:
     after = converted(ASKED.format(made=made, other=other))
     assert f"accelerator = Accelerator(device=device)\ndevice = {device}\n" in after

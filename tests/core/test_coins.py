@@ -7,7 +7,7 @@ import pytest
 from tests.support.ranks import run_ranks
 
 from .filling import filled
-from .support import Trap, cases, check, converted
+from .support import Trap, cases, check, converted, each_row
 
 MADE = """
 import random
@@ -130,14 +130,12 @@ def test_a_coin_in_an_elif_is_said() -> None:
     assert [one.remedy for one in done.findings] == ["draw it in `with accelerator.common_draws():`"]
 
 
-@pytest.mark.parametrize(
-    ("seed", "is_said"),
-    [
-        ("torch.manual_seed(number)", True),
-        ("np.random.seed(7)", True),
-        ("torch.manual_seed(number + rank)", False),
-    ],
-)
+@each_row("""
+seed => is_said
+torch.manual_seed(number) => True
+np.random.seed(7) => True
+torch.manual_seed(number + rank) => False
+""")
 def test_a_seed_that_a_step_sets_is_said(seed: str, is_said: bool) -> None:
     text = (
         "rank = 0\ntorch.manual_seed(3)\nfor number, (x, y) in enumerate(loader):\n    {}\n    learn(x, y)\n"

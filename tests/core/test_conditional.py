@@ -91,8 +91,7 @@ class Runner:
     def __init__(self, with_poses):
         torch.manual_seed(0)
         self.with_poses = with_poses
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model>
         if self.with_poses:
             self.poses = torch.nn.Embedding(8, 4)
             self.second = torch.optim.SGD(self.poses.parameters(), lr=0.1)

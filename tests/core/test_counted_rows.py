@@ -1,8 +1,13 @@
 """Counts of rows beside the number of all rows count those of all processes; numbers of batches, those of one."""
 
+import math
+from pathlib import Path
+
 import pytest
 
 from .converting import converted
+from .projects import convert, train, write
+from .support import each_row
 
 TRAINING = """import argparse
 <torch>
@@ -64,25 +69,23 @@ def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool
     assert "mean += args.batch_size\n" in after
 
 
-@pytest.mark.parametrize(
-    ("then", "after"),
-    [
-        ("print(i, count)", "print(i, min(count, len(loader)))"),
-        ("print(i, int(len(rows) / 4))", "print(i, min(int(len(rows) / 4), len(loader)))"),
-        ("print(100 * i / count)", "100 * i / min(count, len(loader))"),
-        ("if i == count - 1: print(epoch)", "if i == min(count, len(loader)) - 1:"),
-        ("print(i * args.batch_size, len(rows))", "i * args.batch_size * accelerator.num_processes, len"),
-        ("if i * len(x) > 9: break", "if i * len(x) * accelerator.num_processes > 9:"),
-        ("print(seen % count)", "print(seen % min(count, len(loader)))"),
-        ("if i: epoch += 1\n        print(epoch % count)", "print(epoch % count)"),
-        ("print(epoch * count + i)", "print(epoch * count + i)"),
-        ("print(count)", "print(count)"),
-        ("if i == len(loader) // 2: print(epoch)", "if i == len(loader) // 2:"),
-        ("print(i * args.batch_size, 3)", "print(i * args.batch_size, 3)"),
-        ("print(i, len(cut), len(other))", "print(i, min(len(cut), len(loader)), len(other))"),
-        ("if i >= count: break", "if i >= count:"),
-    ],
-)
+@each_row(r"""
+then => after
+print(i, count) => print(i, min(count, len(loader)))
+print(i, int(len(rows) / 4)) => print(i, min(int(len(rows) / 4), len(loader)))
+print(100 * i / count) => 100 * i / min(count, len(loader))
+if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
+print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len
+if i * len(x) > 9: break => if i * len(x) * accelerator.num_processes > 9:
+print(seen % count) => print(seen % min(count, len(loader)))
+if i: epoch += 1\n        print(epoch % count) => print(epoch % count)
+print(epoch * count + i) => print(epoch * count + i)
+print(count) => print(count)
+if i == len(loader) // 2: print(epoch) => if i == len(loader) // 2:
+print(i * args.batch_size, 3) => print(i * args.batch_size, 3)
+print(i, len(cut), len(other)) => print(i, min(len(cut), len(loader)), len(other))
+if i >= count: break => if i >= count:
+""")
 def test_a_number_of_batches(then: str, after: str) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     script = script.replace("args.batch_size)\n", "args.batch_size, batch_sampler=cut)\n", 1)
@@ -138,15 +141,39 @@ train(rows)
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "told", "is_count", "is_share"),
-    [
-        ("one", "3 * rows.size", True, True),
-        ("one", "torch.optim.lr_scheduler.CosineAnnealingLR(rate, rows.size)", True, False),
-        ("self.batches[0:1]", "3 * rows.size", False, False),  # rows, perhaps
-    ],
-)
+@each_row("""
+given => told => is_count => is_share
+one => 3 * rows.size => True => True
+one => torch.optim.lr_scheduler.CosineAnnealingLR(rate, rows.size) => True => False
+self.batches[0:1] => 3 * rows.size => False => False  # rows, perhaps
+""")
 def test_what_an_object_says_of_its_batches(given: str, told: str, is_count: bool, is_share: bool) -> None:
     after = converted(GIVER.format(given=given, told=told))
     assert ("print(i, -(-rows.size // accelerator.num_processes))" in after) is is_count, after
     assert ("steps = 3 * -(-rows.size // " in after) is is_share and "/ rows.size)" in after, after
+
+
+RENEWED = """import math
+import torch
+from torch.utils.data import DataLoader
+rows = torch.arange(26.0).view(13, 2)
+<model torch.nn.Linear(2, 2)>
+steps, seen = {steps}, []
+for step in range(2 * steps):
+    if step % {cycle} == 0:
+        batches = iter(DataLoader(rows, 2, shuffle=True))
+    x = next(batches)
+    <step model(x).mean()>
+    seen += x[:, 0].tolist()
+result = steps, sorted(set(seen))
+"""
+
+
+@pytest.mark.parametrize("steps", ["math.ceil(len(rows) / 2)", "len(rows) // 2"])
+def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_path: Path) -> None:
+    assert "num_processes" not in converted(RENEWED.format(steps="6", cycle="steps"))
+    assert "num_processes" not in converted(RENEWED.format(steps=steps, cycle="3"))
+    convert(write(tmp_path, train=RENEWED.format(steps=steps, cycle="steps")), "train")
+    (count, first), (_, second) = train(tmp_path, "train", 2)
+    assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)
+    assert first != second

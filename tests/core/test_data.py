@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from .rows import check_lines, check_shares
-from .support import Trap, cases, converted
+from .support import case_by_case, cases, converted
 
 BATCHES = cases("""
 == an array that is computed and shuffled in its place, and a tensor
@@ -302,17 +302,8 @@ print(next(shown).shape)
 -> model, optimizer, loader, second = accelerator.prepare(model, optimizer, loader, second)
 !! prepare([rows])
 """)
-
-
-@pytest.mark.parametrize("trap", BATCHES, ids=lambda trap: trap.name)
-def test_lines(trap: Trap) -> None:
-    check_lines(trap)
-
-
-@pytest.mark.parametrize("trap", BATCHES, ids=lambda trap: trap.name)
-def test_two_processes_train_on_the_batches_of_one(trap: Trap) -> None:
-    check_shares(trap)
-
+test_lines = case_by_case(BATCHES, check_lines)
+test_two_processes_train_on_the_batches_of_one = case_by_case(BATCHES, check_shares)
 
 MPI = """
 import torch

@@ -1,10 +1,8 @@
 """Loops in and around a training that go over something else than its batches, and rows that are read by hand or drawn."""
 
-import pytest
-
 from .converting import converted
 from .rows import check_lines
-from .support import Trap, cases
+from .support import Trap, case_by_case, cases, each_row
 
 ADAPTS = """
         class Net(nn.Module):
@@ -93,8 +91,7 @@ class Net(nn.Module):
         return torch.randint(0, 9, (count,))
 class Trainer:
     def __init__(self):
-        self.net = Net()
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        <self.net Net()>
     def fit(self):
         for self.epoch in range(0, self.last):
             self.learn(self.rows)
@@ -118,8 +115,7 @@ for rate in rates:
 ?? every process trains on the same data
 == two trainings of one function, by two optimizers of one name
 def main():
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <net nn.Linear(1, 1)>
     for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
         learn(net, optimizer, x, y)
     other = nn.Linear(1, 1)
@@ -258,12 +254,7 @@ for x, y in loader:
 -> for i in range(len(models)):
 """),
 ]
-
-
-@pytest.mark.parametrize("trap", LOOPS, ids=lambda trap: trap.name)
-def test_lines(trap: Trap) -> None:
-    check_lines(trap)
-
+test_lines = case_by_case(LOOPS, check_lines)
 
 SIZES = """<torch>
 def learn(model, loader, sizes):
@@ -297,14 +288,12 @@ for piece in pieces:
 """
 
 
-@pytest.mark.parametrize(
-    ("pieces", "numbered"),
-    [
-        ("pieces = list(range(5))", True),
-        ("pieces = DataLoader([], 64)", False),  # its batches are dealt, and not the parts of one
-        ("pieces = read('names')", False),
-    ],
-)
+@each_row("""
+pieces => numbered
+pieces = list(range(5)) => True
+pieces = DataLoader([], 64) => False  # its batches are dealt, and not the parts of one
+pieces = read('names') => False
+""")
 def test_batches_of_a_numbered_piece_are_dealt(pieces: str, numbered: bool) -> None:
     after = converted(PIECES.format(pieces=pieces))
     assert ("for step in accelerator.prepare(range(len(rows) // 4)):" in after) is numbered
@@ -315,8 +304,7 @@ CHECKPOINTS = """import glob
 import torch
 class Agent:
     def __init__(self):
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model>
     def load(self, name):
         self.model.load_state_dict(torch.load(name))
     def step(self, batch, training):
@@ -347,14 +335,12 @@ for name in names:
 """
 
 
-@pytest.mark.parametrize(
-    ("told", "fetched", "dealt"),
-    [
-        ("agent.load(name)", "source.next_batch()", False),
-        ("source.begin(name)", "source.next_batch()", True),  # what it fetches is the item's
-        ("agent.load('best.pth')", "read(name)", True),
-    ],
-)
+@each_row("""
+told => fetched => dealt
+agent.load(name) => source.next_batch() => False
+source.begin(name) => source.next_batch() => True  # what it fetches is the item's
+agent.load('best.pth') => read(name) => True
+""")
 def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
     after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
     assert (".prepare(names)" in after) is dealt

@@ -1,9 +1,7 @@
 """Batches that come from no DataLoader, by all the ways in which a loop may read them: two processes share them out."""
 
-import pytest
-
 from .rows import check_lines, check_shares
-from .support import Trap
+from .support import Trap, case_by_case
 
 MADE = """
 from itertools import count, islice
@@ -170,13 +168,5 @@ BOTH = trap(
     ZIPPED.replace("step = 0", "plain = list(batches())\nover(plain)\nstep = 0"),
     "pairs = accelerator.prepare(pairs)",
 )
-
-
-@pytest.mark.parametrize("trap", [*TRAPS, *UNQUEUED, BOTH, DRAWN], ids=lambda trap: trap.name)
-def test_lines(trap: Trap) -> None:
-    check_lines(trap)
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_each_batch_is_trained_on_once(trap: Trap) -> None:
-    check_shares(trap)
+test_lines = case_by_case([*TRAPS, *UNQUEUED, BOTH, DRAWN], check_lines)
+test_each_batch_is_trained_on_once = case_by_case(TRAPS, check_shares)

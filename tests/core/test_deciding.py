@@ -12,7 +12,7 @@ from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
 from .projects import convert, write
-from .support import PRELUDE
+from .support import PRELUDE, each_row
 
 HEAD = f"""{PRELUDE}
 from torch.utils.data import TensorDataset
@@ -20,8 +20,7 @@ torch.manual_seed(0)
 rows = torch.randn(40, 4)
 labels = (rows.sum(1) > 0).long()
 data, test = TensorDataset(rows[:24], labels[:24]), TensorDataset(rows[24:], labels[24:])
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))>
 train_loader, test_loader = DataLoader(data, batch_size=4, shuffle=True), DataLoader(test, batch_size=4)
 """
 TRAIN = """
@@ -69,7 +68,6 @@ for epoch in range(30):
         break
 print("left", stopper.left)
 """
-
 
 DECIDED = """value = train() | <better> |     best = value |     <save>
 value = test_loss() | <better> |     best = value |     <save>
@@ -201,7 +199,6 @@ for epoch in range(3):
     check()
 """
 
-
 RANGE = "n in range(0, 24, 4):\n            x, y = rows[n:n + 4], labels[n:n + 4]"
 SAME = {
     "dealt copy": COPY + evaluated(call="value = accuracy(deepcopy(model), test_loader)"),
@@ -260,18 +257,16 @@ for i, (x, y) in enumerate(train_loader):
 )
 
 
-@pytest.mark.parametrize(
-    ("test", "expected"),
-    [
-        ("if torch.isnan(loss): continue", 'if torch.isnan(accelerator.reduce(loss, "mean")): continue'),
-        ("if i > 3 and loss < 0.1: break", 'if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break'),
-        ("if loss < 9: loss = loss * 2", "if loss < 9: loss = loss * 2"),  # no process parts
-        ("model.train(); n = model.a(x)\n    if n > 1: break", 'if accelerator.reduce(n, "mean") > 1: break'),
-        ("n = y.part(x)\n    if n > 1: break", "if n > 1: break"),  # of the batch
-        ("n = y\n    if n[0] > 1: break", "n = y\n    if n[0] > 1: break"),
-        ("n = model(x)\n    if n[0] > 1: break", 'if accelerator.reduce(n[0], "mean") > 1: break'),
-    ],
-)
+@each_row(r"""
+test => expected
+if torch.isnan(loss): continue => if torch.isnan(accelerator.reduce(loss, "mean")): continue
+if i > 3 and loss < 0.1: break => if i > 3 and accelerator.reduce(loss, "mean") < 0.1: break
+if loss < 9: loss = loss * 2 => if loss < 9: loss = loss * 2  # no process parts
+model.train(); n = model.a(x)\n    if n > 1: break => if accelerator.reduce(n, "mean") > 1: break
+n = y.part(x)\n    if n > 1: break => if n > 1: break  # of the batch
+n = y\n    if n[0] > 1: break => n = y\n    if n[0] > 1: break
+n = model(x)\n    if n[0] > 1: break => if accelerator.reduce(n[0], "mean") > 1: break
+""")
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     text = converted(STEP.format(test=test))
     assert expected in text and "accelerator.backward(loss)" in text, text

@@ -88,13 +88,11 @@ for epoch in range(2):
     print(epoch, best)
 """
 
-
 FILLED = """{name: Mean() for name in ("train", "test")}
     for name in columns:
         columns[name].add(train())
     for name, column in columns.items():
         columns[name] = column.value"""
-
 
 WHOLE = """measured(["test"])
     print(columns["test"])"""
@@ -260,3 +258,70 @@ for i in range(store.restore(), 9):
     store.register(i, model, float(loss))
 """
     assert "reduce(" not in converted(text)
+
+
+STEPS = """
+def renew(layer):
+    layer.weight.data.normal_()
+class Pair:
+    def __init__(self):
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.first = torch.optim.SGD(self.a.parameters(), lr=0.1)
+        self.second = torch.optim.SGD(self.b.parameters(), lr=0.1)
+        self.a.train()
+        self.b.train()
+    def start_again(self):
+        self.b.apply(renew)
+    def update_a(self):
+        self.loss = F.cross_entropy(self.b(self.a(self.x)), self.y)
+        self.first.zero_grad()
+        self.loss.backward(retain_graph=True)
+        self.first.step()
+        if self.loss < 1e-5:
+            self.start_again()
+    def update_b(self):
+        self.other = F.cross_entropy(self.b(self.a(self.x)), self.y)
+        self.second.zero_grad()
+        self.other.backward()
+        self.second.step()
+        if self.other < 1e-5:
+            self.start_again()
+pair = Pair()
+for pair.x, pair.y in train_loader:
+    pair.update_a()
+    pair.update_b()
+"""
+
+
+MADE = [
+    "self.a, self.b, self.first = accelerator.prepare(self.a, self.b, self.first)",
+    "self.second = accelerator.prepare(self.second)",
+]
+
+
+def test_what_two_steps_of_a_class_share_is_prepared_and_drawn_anew_once() -> None:
+    text = converted(HEAD + STEPS)
+    assert [one.strip() for one in text.splitlines() if "prepare(self" in one] == MADE, text
+    assert "self.loss = accelerator" not in text
+    assert text.count("common_draws():\n            self.b.apply(renew)") == 1, text
+
+
+RATED = """
+def rate(found, wanted):
+    return (found.argmax(1) == wanted).float().mean()
+for epoch in range(3):
+    train()
+    model.eval()
+    found = model(rows)
+    value = rate(found[24:], labels[24:])
+    if value < best:
+        best = value
+        torch.save(model.state_dict(), "best.pt")
+"""
+
+
+def test_what_rates_rows_of_an_answer_decides_by_its_mean_and_the_rows_stay() -> None:
+    text = after(RATED)
+    assert text.count("accelerator.reduce(") == 1 and 'value = accelerator.reduce(value, "mean")' in text, (
+        text
+    )

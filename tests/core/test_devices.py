@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes, once_more
-from .projects import convert, write
-from .support import table
+from .projects import rewritten
+from .support import each_row, table
 
 TRAINING = """<torch>
 def train(rows, args):
@@ -78,34 +78,32 @@ def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
     assert once_more(after) == after
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        'device = torch.device("cpu")',
-        'kind = args.add("cuda", True)',
-        'table = {"cuda": 1}',
-        'print("cuda")',
-        'lines = ["cuda", "cpu"]',
-        'where = torch.ones(3, device="cpu")',
-        "several = torch.cuda.device_count() > 1",
-        "x = rows.to(args)",
-        'place = args.get("library", "cuda"), args.get("device", "cpu")',
-        "x = rows.to(args.kinds[0])",
-        "place = rows.get_device()\n    with torch.cuda.device(place):\n        kind = torch.zeros(2)",
-        "with torch.cuda.device(rows.get_device()):\n        kind = torch.zeros(2)",
-        'def place_of(x):\n        return "cuda" if x.is_cuda else "cpu"',
-        'def place_of(x):\n        return torch.device("cpu" if not x.is_cuda else "cuda")',
-        'kind = "cuda" if args.weight.device.type == "cuda" else "cpu"',
-        'if args.weight.is_cuda:\n        device = torch.device("cuda")\n    else:\n        device = torch.device("cpu")',
-        "Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor",
-        'if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda.FloatTensor")',
-        "torch.set_default_tensor_type(torch.DoubleTensor)",
-        "is_there = isinstance(args, torch.cuda.FloatTensor)",
-        "noise = args.type(torch.LongTensor)",
-        "if args.cuda: ones = torch.cuda.FloatTensor(3)",
-        "if torch.cuda.is_available(): ones = torch.cuda.FloatTensor(3)",
-    ],
-)
+@each_row(r"""
+code
+device = torch.device("cpu")
+kind = args.add("cuda", True)
+table = {"cuda": 1}
+print("cuda")
+lines = ["cuda", "cpu"]
+where = torch.ones(3, device="cpu")
+several = torch.cuda.device_count() > 1
+x = rows.to(args)
+place = args.get("library", "cuda"), args.get("device", "cpu")
+x = rows.to(args.kinds[0])
+place = rows.get_device()\n    with torch.cuda.device(place):\n        kind = torch.zeros(2)
+with torch.cuda.device(rows.get_device()):\n        kind = torch.zeros(2)
+def place_of(x):\n        return "cuda" if x.is_cuda else "cpu"
+def place_of(x):\n        return torch.device("cpu" if not x.is_cuda else "cuda")
+kind = "cuda" if args.weight.device.type == "cuda" else "cpu"
+if args.weight.is_cuda:\n        device = torch.device("cuda")\n    else:\n        device = torch.device("cpu")
+Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+torch.set_default_tensor_type(torch.DoubleTensor)
+is_there = isinstance(args, torch.cuda.FloatTensor)
+noise = args.type(torch.LongTensor)
+if args.cuda: ones = torch.cuda.FloatTensor(3)
+if torch.cuda.is_available(): ones = torch.cuda.FloatTensor(3)
+""")
 def test_what_names_no_choice_of_a_gpu_stays(code: str) -> None:
     after = converted(script(before=code))
     assert code.replace("print(", "accelerator.print(") in after and "cpu=" not in after
@@ -118,17 +116,15 @@ def test_a_type_of_cuda_that_stays_one_is_said(code: str, is_said: bool) -> None
     assert any("stay on the CPU" in one.reason for one in found) is is_said
 
 
-@pytest.mark.parametrize(
-    ("test", "is_guard"),
-    [
-        ("torch.cuda.is_available()", True),
-        ("args.kind == 'cuda'", True),
-        ("args.kind.startswith('cuda')", True),
-        ("gpu", True),
-        ("args == 'cuda'", False),  # what a caller wishes
-        ("args.fast", False),
-    ],
-)
+@each_row("""
+test => is_guard
+torch.cuda.is_available() => True
+args.kind == 'cuda' => True
+args.kind.startswith('cuda') => True
+gpu => True
+args == 'cuda' => False  # what a caller wishes
+args.fast => False
+""")
 def test_a_guard_of_the_authors_needs_no_second_one(test: str, is_guard: bool) -> None:
     code = f"gpu = torch.cuda.is_available()\n    if {test}:\n        torch.cuda.synchronize()"
     after = converted(script(before=code))
@@ -142,17 +138,15 @@ def test_what_stops_without_a_gpu_goes(code: str) -> None:
     assert code.split("\n")[0] not in converted(script(before=code))
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_said"),
-    [
-        ("name = torch.cuda.get_device_name()", True),
-        ("stream = torch.cuda.Stream()", True),
-        ("torch.distributed.barrier(device_ids=[0])", True),
-        ("name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu'", False),
-        ("try:\n        name = torch.cuda.get_device_name()\n    except RuntimeError:\n        pass", False),
-        ("torch.distributed.barrier()", False),
-    ],
-)
+@each_row(r"""
+asked => is_said
+name = torch.cuda.get_device_name() => True
+stream = torch.cuda.Stream() => True
+torch.distributed.barrier(device_ids=[0]) => True
+name = torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu' => False
+try:\n        name = torch.cuda.get_device_name()\n    except RuntimeError:\n        pass => False
+torch.distributed.barrier() => False
+""")
 def test_what_cuda_alone_answers_keeps_the_stop_and_is_said(asked: str, is_said: bool) -> None:
     stop = "assert torch.cuda.is_available()\n    "
     assert (stop in converted(script(before=stop + asked))) is is_said
@@ -206,8 +200,8 @@ def test_a_default_device_is_given_to_the_method_that_has_it() -> None:
 def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path: Path) -> None:
     own = "import torch\ndef load(name, device='cuda'):\n    return torch.load(name, map_location=device)\n"
     line = "json.load(open('a')); nets.load('a'{}); args.load('a')\n"
-    convert(write(tmp_path, entry="import json, nets\n" + script(line.format("")), nets=own), "entry")
-    assert line.format(", device=accelerator.device") in (tmp_path / "entry.py").read_text()
+    after = rewritten(tmp_path, "entry", entry="import json, nets\n" + script(line.format("")), nets=own)
+    assert line.format(", device=accelerator.device") in after["entry"]
 
 
 @pytest.mark.parametrize(
@@ -252,8 +246,7 @@ def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: 
     own = f"part = shared.Part(); part.cuda(); part.draw({given}); part.gather(kind); shared.build({given})"
     own += "; shared.set_up(args)"
     text = f"import shared\n{script(before=own)}"
-    convert(write(tmp_path, shared=SHARED, other=text, entry=text), "entry")
-    after = (tmp_path / "shared.py").read_text()
+    after = rewritten(tmp_path, "entry", shared=SHARED, other=text, entry=text)["shared"]
     assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
     assert 'torch.device(PartialState().device if device else "cpu")' in after
     assert 'torch.device("cpu" if backend == "gloo" else PartialState().device)' in after

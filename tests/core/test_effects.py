@@ -1,10 +1,8 @@
 """Code that writes and does something else besides: what the other processes need, they do too."""
 
-import pytest
+from .outputs import each_output
 
-from .outputs import Output, check_output, outputs
-
-EFFECTS = outputs("""
+test_effects = each_output("""
 == random numbers that all draw from one stream
 np.save("noise.npy", torch.randn(3).numpy())
 == options that are set and shown
@@ -108,8 +106,3 @@ def name_of(args):
 --
 np.save(name_of(args), rows)
 """)
-
-
-@pytest.mark.parametrize("case", EFFECTS, ids=lambda case: case.name)
-def test_effects(case: Output) -> None:
-    check_output(case)

@@ -3,7 +3,7 @@
 import pytest
 
 from .converting import converted
-from .support import PRELUDE, Trap, cases, check
+from .support import PRELUDE, Trap, case_by_case, cases, each_row
 
 TRAIN = """
 <model>
@@ -41,7 +41,6 @@ class Averager:
         self.n += n
 meter = Averager()
 """
-
 
 BARS = f"""from tqdm import tqdm; hits = 0; {{above}}
 with torch.no_grad():
@@ -93,19 +92,17 @@ for x, y in train_loader:
 """
 
 
-@pytest.mark.parametrize(
-    ("test", "is_dealt"),
-    [
-        ("steps % 10 == 0", True),
-        ("place % 10 == 0", True),  # computed from the counter
-        ("width % 10 == 0", False),  # computed from the batch
-        ("turns % 10 == 0", True),  # counted where all do
-        ("large % 10 == 0", False),  # counted where one may do so alone
-        ("loss.item() < best", False),
-        ("random.random() < 0.1", False),
-        ("time.time() > end", False),
-    ],
-)
+@each_row("""
+test => is_dealt
+steps % 10 == 0 => True
+place % 10 == 0 => True  # computed from the counter
+width % 10 == 0 => False  # computed from the batch
+turns % 10 == 0 => True  # counted where all do
+large % 10 == 0 => False  # counted where one may do so alone
+loss.item() < best => False
+random.random() < 0.1 => False
+time.time() > end => False
+""")
 def test_an_evaluation_to_which_some_processes_may_come_alone_stays_whole(test: str, is_dealt: bool) -> None:
     """The merge behind it would wait for the others for ever."""
     after = converted(PRELUDE + IN_TRAINING.format(test=test))
@@ -332,7 +329,6 @@ for phase in ["train", "test"]:
     ),
 ]
 
-
 WHOLE = [
     *(
         whole(one, "hits = 0", f"{HITS}\n        {one}", "", "shown inside the loop alone")
@@ -369,7 +365,6 @@ print(meter.n)
     ),
     whole("drawn", "hits = 0", HITS.replace("(x)", "(x + torch.randn(4))"), "hits", "draws random numbers"),
 ]
-
 
 GENERATED = """
 def slices(rows, size=2):
@@ -458,22 +453,18 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
         ) is is_ours
 
 
-@pytest.mark.parametrize("trap", [*DEALT, *WHOLE], ids=lambda trap: trap.name)
-def test_evaluations(trap: Trap) -> None:
-    check(trap)
+test_evaluations = case_by_case([*DEALT, *WHOLE])
 
 
-@pytest.mark.parametrize(
-    ("before", "is_dealt"),
-    [
-        ("if wanted:\n    kept = []", False),
-        ("if wanted:\n    if more:\n        kept = []\nelse:\n    kept = []", False),
-        ("if wanted:\n    kept = []\nelse:\n    kept = [0][:0]\n    kept = []", True),
-        ("if wanted:\n    kept = []\nelse:\n    raise ValueError(more)", True),
-        ("with torch.no_grad():\n    kept = []", True),
-        ("if wanted:\n    model.eval()\nkept = []", True),
-    ],
-)
+@each_row(r"""
+before => is_dealt
+if wanted:\n    kept = [] => False
+if wanted:\n    if more:\n        kept = []\nelse:\n    kept = [] => False
+if wanted:\n    kept = []\nelse:\n    kept = [0][:0]\n    kept = [] => True
+if wanted:\n    kept = []\nelse:\n    raise ValueError(more) => True
+with torch.no_grad():\n    kept = [] => True
+if wanted:\n    model.eval()\nkept = [] => True
+""")
 def test_what_not_every_way_to_the_loop_binds_cannot_be_merged_behind_it(before: str, is_dealt: bool) -> None:
     loop = "for x, y in test_loader:\n    out = model(x)\n    hits += (out.argmax(1) == y).sum().item()\n"
     loop = f"hits = 0\n{loop}    if wanted:\n        kept.append(out)\nprint(hits)\nif wanted:\n    print(len(kept))\n"
@@ -498,19 +489,17 @@ def evaluate(metrics, note):
 """
 
 
-@pytest.mark.parametrize(
-    ("body", "is_dealt"),
-    [
-        ("for metric in metrics: metric(out, y)", False),
-        ("for metric in metrics: metric.update(out, y)", False),
-        ("for place, metric in enumerate(metrics): metric.count(out[place])", False),
-        ("note(out)", False),
-        ("for row in out: row.sort()", True),
-        ("model = model.eval()", True),
-        ("for row, answer in zip(out, y): print(row, answer)", True),
-        ("for rows in torch.chunk(out, 2): rows.clamp_(0, 1)", True),
-    ],
-)
+@each_row("""
+body => is_dealt
+for metric in metrics: metric(out, y) => False
+for metric in metrics: metric.update(out, y) => False
+for place, metric in enumerate(metrics): metric.count(out[place]) => False
+note(out) => False
+for row in out: row.sort() => True
+model = model.eval() => True
+for row, answer in zip(out, y): print(row, answer) => True
+for rows in torch.chunk(out, 2): rows.clamp_(0, 1) => True
+""")
 def test_objects_from_before_the_loop_that_keep_something(body: str, is_dealt: bool) -> None:
     after = converted(PRELUDE + TRAIN + OBJECTS.format(body=body) + "print(evaluate([Hits()], seen))\n")
     assert ("prepare_evaluation(" in after) is is_dealt
@@ -533,14 +522,12 @@ for x, y in loader:
 """
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "loader = DataLoader([], 8, collate_fn=together)",
-        "loader = DataLoader([], 8, collate_fn=partial(together, scale=2))",
-        "collate = partial(together, scale=2)\nloader = DataLoader([], 8, collate_fn=collate)",
-    ],
-)
+@each_row(r"""
+given
+loader = DataLoader([], 8, collate_fn=together)
+loader = DataLoader([], 8, collate_fn=partial(together, scale=2))
+collate = partial(together, scale=2)\nloader = DataLoader([], 8, collate_fn=collate)
+""")
 def test_a_collate_function_evaluates_nothing(given: str) -> None:
     after = converted(COLLATE.format(given=given, end=""))
     assert "prepare_evaluation" not in after

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .projects import convert, write
+from .projects import convert, rewritten, write
+from .support import each_row
 
 SEVERAL = """<torch>
 from torch.utils.tensorboard import SummaryWriter
@@ -27,30 +28,26 @@ writers[0] = SummaryWriter("train")"""
 
 
 @pytest.mark.parametrize("made", [LIST, TABLE])
-@pytest.mark.parametrize(
-    ("use", "is_ours"),
-    [
-        ('writers[0].add_image("x", shade(2 * x), step)', True),
-        ('for one in writers:\n        one.add_scalar("step", step)', True),
-        ('writers[0].add_image("x", shade(x), step)', False),
-        ("folder = writers[0].get_logdir()", False),
-        ("show(writers)", False),
-    ],
-)
+@each_row(r"""
+use => is_ours
+writers[0].add_image("x", shade(2 * x), step) => True
+for one in writers:\n        one.add_scalar("step", step) => True
+writers[0].add_image("x", shade(x), step) => False
+folder = writers[0].get_logdir() => False
+show(writers) => False
+""")
 def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> None:
     """A picture that the shading changes is no longer the batch's own, so that every process must come to it."""
     after = converted(SEVERAL.format(made=made, use=use))
     assert (") if accelerator.is_main_process else None" in after) is is_ours
 
 
-@pytest.mark.parametrize(
-    ("made", "use", "is_ours"),
-    [
-        ("FileWriter", "writer.add_summary(tf.Summary(value=[]), step)", True),
-        ("create_file_writer", 'with writer.as_default():\n        tf.summary.scalar("x", step)', True),
-        ("create_file_writer", "with writer.as_default():\n        seen = record(step)", False),
-    ],
-)
+@each_row(r"""
+made => use => is_ours
+FileWriter => writer.add_summary(tf.Summary(value=[]), step) => True
+create_file_writer => with writer.as_default():\n        tf.summary.scalar("x", step) => True
+create_file_writer => with writer.as_default():\n        seen = record(step) => False
+""")
 def test_a_writer_of_tensorflow(made: str, use: str, is_ours: bool) -> None:
     made = f'import tensorflow as tf\nwriter = tf.summary.{made}("a")'
     after = converted(SEVERAL.format(made=made, use=use))
@@ -62,16 +59,14 @@ def test_a_writer_of_tensorflow(made: str, use: str, is_ours: bool) -> None:
     "made",
     ['{"writer": SummaryWriter("a"), "steps": 0}', 'dict(steps=0)\nstate["writer"] = SummaryWriter("a")'],
 )
-@pytest.mark.parametrize(
-    ("use", "is_ours"),
-    [
-        ('writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1', True),
-        ('state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1)', True),
-        ('other = state.get("writer")', False),
-        ('folder = state["writer"].get_logdir()', False),
-        ("show(state)", False),
-    ],
-)
+@each_row(r"""
+use => is_ours
+writer = state["writer"]; writer.add_scalar("x", step, state["steps"]); state["steps"] += 1 => True
+state["writer"].add_scalar("x", step)\n    other = state["steps"] + state.get("left", 1) => True
+other = state.get("writer") => False
+folder = state["writer"].get_logdir() => False
+show(state) => False
+""")
 def test_a_writer_among_other_things(made: str, use: str, is_ours: bool) -> None:
     """What the dictionary holds beside it is every process's."""
     after = converted(SEVERAL.format(made=f"state = {made}", use=use))
@@ -94,7 +89,6 @@ TRAIN = """
     {end}
     """
 
-
 LOGS = """
     from torch.utils.tensorboard import SummaryWriter
     def logs():
@@ -109,8 +103,8 @@ LOGS = """
 )
 def test_a_writer_that_is_returned_beside_something_else(use: str, made: bool, tmp_path: Path) -> None:
     begin = "from logs import logs\n    show, writer = logs()"
-    convert(write(tmp_path, logs=LOGS, train=TRAIN.format(made=begin, use=use, end="pass")), "train")
-    after = (tmp_path / "logs.py").read_text()
+    trains = TRAIN.format(made=begin, use=use, end="pass")
+    after = rewritten(tmp_path, "train", logs=LOGS, train=trains)["logs"]
     assert (".is_main_process else None" in after) is made
 
 
@@ -136,8 +130,8 @@ def test_an_event_file_of_a_module_that_other_scripts_import(closed: str, made: 
     begin = "from journal import Journal\n    journal = Journal()"
     trains = TRAIN.format(made=begin, use="journal.update(loss.item(), step)", end="journal.close()")
     other = "from journal import Journal\nJournal().update(1, 2)\n"
-    convert(write(tmp_path, journal=JOURNAL.format(closed=closed), test=other, train=trains), "train")
-    after = (tmp_path / "journal.py").read_text()
+    journal = JOURNAL.format(closed=closed)
+    after = rewritten(tmp_path, "train", journal=journal, test=other, train=trains)["journal"]
     assert ('SummaryWriter("events") if PartialState().is_main_process else None' in after) is made
     assert "if PartialState().is_main_process:\n            self.events.add_scalar" in after
 
@@ -168,19 +162,16 @@ OWN_WRITER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("base", "use", "made"),
-    [
-        ("SummaryWriter", "journal.record(loss.item(), step)", True),
-        ("SummaryWriter", "rate = journal.rate", False),
-        ("Table", "journal.record(loss.item(), step)", False),
-    ],
-)
+@each_row("""
+base => use => made
+SummaryWriter => journal.record(loss.item(), step) => True
+SummaryWriter => rate = journal.rate => False
+Table => journal.record(loss.item(), step) => False
+""")
 def test_a_writer_of_the_projects_own_class(base: str, use: str, made: bool, tmp_path: Path) -> None:
     """It opens an event file as its base does: one process makes it, unless all ask it for something."""
     files = {name: text.replace("{base}", base).replace("{use}", use) for name, text in OWN_WRITER.items()}
-    convert(write(tmp_path, **files), "train")
-    after = (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", **files)["train"]
     assert ('Journal("events", 16000) if accelerator.is_main_process else None' in after) is made
     assert ("if accelerator.is_main_process:\n            journal.record" in after) is made
 

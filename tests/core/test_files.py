@@ -3,8 +3,8 @@
 import pytest
 
 from .converting import conversion
-from .outputs import GUARD, Output, check_output, outputs
-from .support import Trap, check
+from .outputs import GUARD, each_output
+from .support import Trap, case_by_case
 
 DRAWN = """class shape:
     width = 3
@@ -12,7 +12,7 @@ def draw(path, width):
     return cv2.imwrite(path, np.zeros(width))
 def look(path, width):
     return np.load(path)[:width]"""
-FILES = outputs(
+test_files = each_output(
     """
 == a picture by a function that is told more than its path
 <drawn>
@@ -349,12 +349,6 @@ log(folder)
 """.replace("<drawn>", DRAWN)
 )
 
-
-@pytest.mark.parametrize("case", FILES, ids=lambda case: case.name)
-def test_files(case: Output) -> None:
-    check_output(case)
-
-
 SAVED_BY_TRAIN = """
     def train_epoch(model, optimizer, loader):
         model.train()
@@ -387,11 +381,7 @@ METHODS = [
         says="every process writes this file",
     ),
 ]
-
-
-@pytest.mark.parametrize("trap", METHODS, ids=lambda trap: trap.name)
-def test_a_method_is_no_call_of_a_function(trap: Trap) -> None:
-    check(trap)
+test_a_method_is_no_call_of_a_function = case_by_case(METHODS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
 from .running import launched, plain
 from .support import converted
 
@@ -272,7 +272,6 @@ def mkdir(path):
         os.mkdir(path)
 """
 
-
 FRESH = """
 import argparse, json, os, shutil
 <torch>
@@ -312,9 +311,7 @@ if __name__ == "__main__":
 
 
 def test_a_folder_that_is_made_afresh_and_options_that_are_written_as_json(tmp_path: Path) -> None:
-    write(tmp_path, tools=TOOLS, train=FRESH)
-    convert(tmp_path, "train")
-    after = (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", tools=TOOLS, train=FRESH)["train"]
     assert 'tools.mkdir("extra")' in after  # the project's own function takes the path alone
     assert "args.device = PartialState().device.type" in after
     (tmp_path / "out").mkdir()
@@ -338,8 +335,7 @@ def keep(net, name):
             os.remove(old)
     with open("kept.txt", "w") as file:
         file.write(" ".join(names[:2]))
-net = nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+<net nn.Linear(2, 1)>
 loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
 for epoch in range(4):
     for (x,) in loader:
@@ -352,9 +348,7 @@ result = sorted(one for one in os.listdir(".") if one.endswith(".pt")) + open("k
 
 def test_a_list_of_the_files_that_are_kept_is_one_process_s(tmp_path: Path) -> None:
     """It decides by what is there who reads it: all wait behind the write, and what is removed nobody waits to fetch."""
-    write(tmp_path, script=KEEPS_TWO)
-    convert(tmp_path, "script")
-    after = (tmp_path / "script.py").read_text()
+    after = rewritten(tmp_path, "script", script=KEEPS_TWO)["script"]
     assert "if os.path.exists(old) and accelerator.is_main_process:" in after
     assert "    accelerator.wait_for_everyone()\naccelerator = " in after
     assert train(tmp_path, "script", 2) == [["2.pt", "3.pt", "3.pt", "2.pt"]] * 2

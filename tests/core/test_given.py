@@ -1,8 +1,6 @@
 """Accumulators that a function is given: what it adds to them is merged, or the evaluation stays whole."""
 
-import pytest
-
-from .support import Trap, cases, check
+from .support import Trap, case_by_case, cases
 from .test_evaluations import after_training
 
 DEALT = "test_loader = accelerator.prepare_evaluation(test_loader)"
@@ -141,8 +139,4 @@ print(sums["loss"] / rows)
 ?? main process's own
 """),
 ]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_given(trap: Trap) -> None:
-    check(trap)
+test_given = case_by_case(TRAPS)

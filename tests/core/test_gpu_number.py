@@ -6,6 +6,7 @@ import pytest
 from crosstrain_migrate.syntax.program import link
 
 from .converting import conversion, converted, notes
+from .support import each_row
 from .test_choice_run import Stop, begin
 
 SCRIPT = """import argparse
@@ -53,7 +54,10 @@ IS_MAIN = f"""if __name__ == "__main__":
 LINE = "model = torch.nn.Linear(4, 2)"
 ENTRY = f'{LINE}.cuda(params["gpu"])\ntrain(model, params["gpu"])'
 SETS = "def set_up(args):\n    args.device = torch.device('cuda', args.gpu)\nset_up(args)"
+BY_GLOBAL = "args = None\ndef read():\n    global args\n    args = parser.parse_args()"
+READ_IN_MAIN = MAIN.format(parsed="read()", number="torch.cuda.set_device(args.gpu)", use="args.gpu")
 SPELLINGS = [
+    (BY_GLOBAL, IN_CURRENT, READ_IN_MAIN),
     *((PARSED, TO_DEVICE, f"device = {one}\n{BY_DEVICE}") for one in DEVICES),
     (PARSED, IN_CUDA, f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)"),
     (PARSED, IN_CURRENT, f"torch.cuda.set_device(args.gpu)\n{LINE}.cuda()\ntrain(model, 0)"),
@@ -154,15 +158,13 @@ def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Accelerator()" in converted(text.replace("cuda:2", "cuda:0"))
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        # two models on two GPUs
-        "other = torch.nn.Linear(4, 2).cuda(1)\nmodel = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)",
-        # bound anew for every round
-        "for gpu in range(args.gpu):\n    model = torch.nn.Linear(4, 2).cuda(gpu)\n    train(model, gpu)",
-    ],
-)
+@each_row(r"""
+chosen
+# two models on two GPUs
+other = torch.nn.Linear(4, 2).cuda(1)\nmodel = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)
+# bound anew for every round
+for gpu in range(args.gpu):\n    model = torch.nn.Linear(4, 2).cuda(gpu)\n    train(model, gpu)
+""")
 def test_several_numbers_are_none(chosen: str) -> None:
     assert "Accelerator(device" not in converted(SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=chosen))
 

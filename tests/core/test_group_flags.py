@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted, notes, once_more
+from .support import each_row
 
 SCRIPT = """
 import argparse
@@ -73,17 +74,15 @@ LAUNCHER = SCRIPT.replace('"--nodes", type=int, default=1', '"--launcher", defau
 SET = 'if args.launcher == "none":\n    args.distributed = False\nelse:\n    args.distributed = True\n'
 
 
-@pytest.mark.parametrize(
-    ("line", "other", "is_said"),
-    [
-        ("none", "none", True),
-        ('default="none"', 'default="pytorch"', False),
-        ('default="none"', 'choices=["none", "pytorch"], default="none"', False),
-        ('default="none"', 'choices=["none", "slurm"], default="none"', True),
-        ('args.launcher == "none"', '"RANK" not in os.environ', False),
-        ("args.distributed = False", "args.distributed = torch.cuda.is_available()", False),
-    ],
-)
+@each_row("""
+line => other => is_said
+none => none => True
+default="none" => default="pytorch" => False
+default="none" => choices=["none", "pytorch"], default="none" => False
+default="none" => choices=["none", "slurm"], default="none" => True
+args.launcher == "none" => "RANK" not in os.environ => False
+args.distributed = False => args.distributed = torch.cuda.is_available() => False
+""")
 def test_a_flag_that_follows_an_option_is_off_with_it(line: str, other: str, is_said: bool) -> None:
     text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main").replace(line, other)
     plain = text.replace("def main():", "if True:").replace("\n\nmain()", "").replace("args.distr", "distr")

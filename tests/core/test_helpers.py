@@ -2,10 +2,10 @@
 
 import pytest
 
-from .outputs import Output, check_output, outputs
+from .outputs import each_output
 from .support import Trap, converted
 
-HELPERS = outputs("""
+test_helpers = each_output("""
 == a helper that only writes is called by one process
 def draw(rows, path):
     plt.plot(rows)
@@ -129,12 +129,6 @@ class Rows(torch.utils.data.Dataset):
 for row in DataLoader(Rows()):
 ~     print(row)
 """)
-
-
-@pytest.mark.parametrize("case", HELPERS, ids=lambda case: case.name)
-def test_helpers(case: Output) -> None:
-    check_output(case)
-
 
 REPORT = """
 class Report:

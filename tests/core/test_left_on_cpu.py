@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted
 from .running import launched, plain
-from .support import table
+from .support import each_row, table
 
 SCRIPT = """<torch>
 torch.manual_seed(0)
@@ -67,37 +67,33 @@ def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
     assert becomes in converted(script(step, "batch"))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "x, y = x.to(device), y.to(device); found.append(model(x).cpu()); wanted.append(y)",
-        "right += (model(x.to(device)).argmax(1) == y.to(device)).sum().item()",
-        "found.append(model(x.to(device))); wanted.append(y)",
-        "right += model(x.to(device)).argmax(1).cpu().sum().item() * y.size(0)",
-        "right += int(model(x.to(device)).sum().item() > y[0].item())",
-        "print(model(x.to(device)).cpu(), y)",
-        "right += hits(scale.back(model(x.to(device)).cpu(), device), y).sum().item(); y.view(-1)",
-        "found.extend(model(x)); wanted.extend(y)",
-        "metric = Accuracy().to('cpu'); right += metric.update(model(x.to(device)), y)",
-    ],
-)
+@each_row("""
+step
+x, y = x.to(device), y.to(device); found.append(model(x).cpu()); wanted.append(y)
+right += (model(x.to(device)).argmax(1) == y.to(device)).sum().item()
+found.append(model(x.to(device))); wanted.append(y)
+right += model(x.to(device)).argmax(1).cpu().sum().item() * y.size(0)
+right += int(model(x.to(device)).sum().item() > y[0].item())
+print(model(x.to(device)).cpu(), y)
+right += hits(scale.back(model(x.to(device)).cpu(), device), y).sum().item(); y.view(-1)
+found.extend(model(x)); wanted.extend(y)
+metric = Accuracy().to('cpu'); right += metric.update(model(x.to(device)), y)
+""")
 def test_what_is_moved_or_meets_the_device_stays(step: str) -> None:
     after = converted(script(step))
     assert "y.cpu()" not in after
     assert "y[0].cpu()" not in after
 
 
-@pytest.mark.parametrize(
-    ("targets", "step"),
-    [
-        ("x, y, names", "model(x.to(device)); wanted.extend(names)"),
-        ("x, y, names", "found.append(model(x.to(device)).cpu()); wanted.append(names)"),
-        ("x, y, names", "model(x.to(device)); wanted += list(names)"),
-        ("x, y", "model(x.to(device)); wanted.extend(y['text'])"),
-        ("x, y, names", "p = model(x.to(device)).cpu(); wanted += [t for _, t in zip(p, names)]"),
-        ("x, y, names", "p = model(x.to(device)).cpu(); show(p, names)"),
-    ],
-)
+@each_row("""
+targets => step
+x, y, names => model(x.to(device)); wanted.extend(names)
+x, y, names => found.append(model(x.to(device)).cpu()); wanted.append(names)
+x, y, names => model(x.to(device)); wanted += list(names)
+x, y => model(x.to(device)); wanted.extend(y['text'])
+x, y, names => p = model(x.to(device)).cpu(); wanted += [t for _, t in zip(p, names)]
+x, y, names => p = model(x.to(device)).cpu(); show(p, names)
+""")
 def test_names_beside_a_batch_are_no_tensors(targets: str, step: str) -> None:
     after = converted(script(step, targets))
     assert "names.cpu()" not in after
@@ -116,18 +112,16 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
     assert "wanted.append(batch['y'])" in converted(script(step, "batch"))
 
 
-@pytest.mark.parametrize(
-    ("rows", "becomes"),
-    [
-        ("torch.zeros(8, 2).scatter_(1, y.view(-1, 1).long(), 1)", "torch.zeros(8, 2, device=y.device)"),
-        ("torch.zeros(8, 2).scatter(1, y[:, None], 1)", "torch.zeros(8, 2, device=y[:, None].device)"),
-        ("torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1)", "torch.zeros(8, 2).scatter_"),
-        ("torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1)", "torch.zeros(8, 2).to("),
-        ("torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
-        ("torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1)", ".zeros(8, 2).scatter_"),
-        ("torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1)", ".zeros(8, 2, device=device)."),
-    ],
-)
+@each_row("""
+rows => becomes
+torch.zeros(8, 2).scatter_(1, y.view(-1, 1).long(), 1) => torch.zeros(8, 2, device=y.device)
+torch.zeros(8, 2).scatter(1, y[:, None], 1) => torch.zeros(8, 2, device=y[:, None].device)
+torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1) => torch.zeros(8, 2).scatter_
+torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1) => torch.zeros(8, 2).to(
+torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1) => .zeros(8, 2).scatter_
+torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1) => .zeros(8, 2).scatter_
+torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1) => .zeros(8, 2, device=device).
+""")
 def test_one_hot_rows_are_made_where_their_index_is(rows: str, becomes: str) -> None:
     text = script("pass").replace("optimizer.zero_grad()\n", f"t = {rows}\n    optimizer.zero_grad()\n")
     assert becomes in converted(text)

@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted
+from .support import each_row
 
 MEASURED = """<torch>
 def learn(model, optimizer, loader, epoch):
@@ -20,28 +21,26 @@ print(len(loader), [loader])
 """
 
 
-@pytest.mark.parametrize(
-    ("lines", "part", "behind", "above"),
-    [
-        ("total = 3 * len(loader)", "(i + epoch) / total", "pass", True),
-        ("start = epoch * max(1, len(loader))", "(i + start) * 0.1", "pass", True),
-        ("total = 3 * len(loader); print(total)", "(i + epoch) / total", "pass", True),
-        ("total = 3 * len(loader)", "start / total; start += 1", "pass", True),
-        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + i; print(n, total)", "pass", True),
-        ("total = 3 * len(loader)", "1; n = epoch * len(loader) + 1; print(n, total)", "pass", False),
-        ("start = epoch * len(loader)", "1; start += 1; print(start)", "pass", True),
-        ("start = epoch * len(loader)", "1; print(start)", "pass", False),
-        ("total = 3 * len(loader)", "(i + epoch) / 9", "print(total)", False),
-        ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // len(loader)))", True),
-        ("total = ceil(9.5 * len(loader))", "i / total", "print(range(total // 4))", False),
-        ("total = 3 * len(loader)", "epoch / total", "pass", False),  # no count of batches beside it
-        ("print('{} steps'.format(len(loader)))", "1", "pass", True),
-        ("print('{} rows'.format(8 * len(loader)))", "1", "pass", False),
-        ("total = tqdm(total=8 * len(loader))", "1; total.update(8)", "pass", True),
-        ("total = tqdm(total=8 * len(loader))", "1", "total.update(8)", False),
-        ("total = Bar('train', max=len(loader))", "1; total.next()", "pass", True),
-    ],
-)
+@each_row("""
+lines => part => behind => above
+total = 3 * len(loader) => (i + epoch) / total => pass => True
+start = epoch * max(1, len(loader)) => (i + start) * 0.1 => pass => True
+total = 3 * len(loader); print(total) => (i + epoch) / total => pass => True
+total = 3 * len(loader) => start / total; start += 1 => pass => True
+total = 3 * len(loader) => 1; n = epoch * len(loader) + i; print(n, total) => pass => True
+total = 3 * len(loader) => 1; n = epoch * len(loader) + 1; print(n, total) => pass => False
+start = epoch * len(loader) => 1; start += 1; print(start) => pass => True
+start = epoch * len(loader) => 1; print(start) => pass => False
+total = 3 * len(loader) => (i + epoch) / 9 => print(total) => False
+total = ceil(9.5 * len(loader)) => i / total => print(range(total // len(loader))) => True
+total = ceil(9.5 * len(loader)) => i / total => print(range(total // 4)) => False
+total = 3 * len(loader) => epoch / total => pass => False  # no count of batches beside it
+print('{} steps'.format(len(loader))) => 1 => pass => True
+print('{} rows'.format(8 * len(loader))) => 1 => pass => False
+total = tqdm(total=8 * len(loader)) => 1; total.update(8) => pass => True
+total = tqdm(total=8 * len(loader)) => 1 => total.update(8) => False
+total = Bar('train', max=len(loader)) => 1; total.next() => pass => True
+""")
 def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behind: str, above: bool) -> None:
     """The count is one process's, so that the length must be."""
     after = converted(MEASURED.format(lines=lines, part=part, behind=behind))
@@ -74,15 +73,13 @@ def test_a_length_of_the_file_that_the_training_function_counts_by(test: str, ab
     assert (after.index(" = accelerator.prepare(") < after.index("total = len(loader)")) is above
 
 
-@pytest.mark.parametrize(
-    ("lines", "part", "own"),
-    [
-        ("pass", "i / len(loader)", True),
-        ("pass", "epoch / len(loader)", False),
-        ("turns = len(loader)", "turns - i", True),
-        ("turns = len(loader); print(turns)", "epoch - turns", False),
-    ],
-)
+@each_row("""
+lines => part => own
+pass => i / len(loader) => True
+pass => epoch / len(loader) => False
+turns = len(loader) => turns - i => True
+turns = len(loader); print(turns) => epoch - turns => False
+""")
 def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
     lines: str, part: str, own: bool
 ) -> None:
@@ -116,8 +113,7 @@ def test_a_length_of_the_loader_within_what_is_dealt_in_place(bar: str, asked: s
 MADE_LONG = """
 <torch>
 STEPS, ROWS = 6, 4
-model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model>
 loader = DataLoader(Rows("rows", length=2 * {length}), 2)
 {above}for step in range(STEPS):
     {within}x, y = next(batches)

@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .running import launched, plain
+from .support import each_row
 
 SCRIPT = """
 <torch>
@@ -34,32 +35,28 @@ def test_a_label_is_that_of_its_batch(tmp_path: Path) -> None:
     assert launched(tmp_path, after) == [f"= step {i} {2 * i}" for i in range(4)]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "line"),
-    [
-        ("labels[i]", "labels[i * 1:(i + 1) * 1]", "target = labels[number * 1:(number + 1) * 1]"),
-        ("target.view(1, 1)", "labels[i]", "loss = F.mse_loss(model(batch[0]), labels[number])"),
-    ],
-)
+@each_row("""
+before => after => line
+labels[i] => labels[i * 1:(i + 1) * 1] => target = labels[number * 1:(number + 1) * 1]
+target.view(1, 1) => labels[i] => loss = F.mse_loss(model(batch[0]), labels[number])
+""")
 def test_other_ways_to_look_it_up(before: str, after: str, line: str) -> None:
     done = converted(SCRIPT.replace(before, after))
     assert "accelerator.prepare(enumerate(loader))" in done
     assert line in done
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "target = batch[0][:, :1]",  # no number
-        "target = batch[0][:, :1]; names = labels[i]",  # looked at alone
-        "target = batch[0][:, :1]; optimizer.param_groups[0]['lr'] = labels[i]",  # a step of a schedule
-        "target = labels[i]; labels[i] = 0.9 * target",  # a memory of its own
-        "target = batch[0][:, :1] * beta[i]",  # a weight of the step
-        "target = batch[0][:, :1] * torch.linspace(0, 1, 14)[i]",
-        "target = batch[0][:, :1] * labels[epoch * 7 + i]",  # all steps are counted, also behind the first pass
-        "target = [nn.Identity(), nn.Flatten()][i % 2](batch[0][:, :1])",  # in turn
-    ],
-)
+@each_row("""
+line
+target = batch[0][:, :1]  # no number
+target = batch[0][:, :1]; names = labels[i]  # looked at alone
+target = batch[0][:, :1]; optimizer.param_groups[0]['lr'] = labels[i]  # a step of a schedule
+target = labels[i]; labels[i] = 0.9 * target  # a memory of its own
+target = batch[0][:, :1] * beta[i]  # a weight of the step
+target = batch[0][:, :1] * torch.linspace(0, 1, 14)[i]
+target = batch[0][:, :1] * labels[epoch * 7 + i]  # all steps are counted, also behind the first pass
+target = [nn.Identity(), nn.Flatten()][i % 2](batch[0][:, :1])  # in turn
+""")
 def test_what_is_not_trained_with_leaves_the_loader_to_its_prepare(line: str) -> None:
     after = converted(SCRIPT.replace("target = labels[i]", line).replace("i, int(target)", "i"))
     assert "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in after

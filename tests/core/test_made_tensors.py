@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from .converting import converted, notes
 from .running import launched, plain
+from .support import each_row
 
 SCRIPT = """import numpy as np
 import torch
@@ -44,32 +43,28 @@ def script(step: str = "pass", above: str = "", before: str = "", behind: str = 
     return SCRIPT.format(step=step, above=above, before=before, behind=behind, loss=loss)
 
 
-@pytest.mark.parametrize(
-    ("step", "becomes"),
-    [
-        ("x = x + torch.randn(x.shape)", "torch.randn(x.shape, device=accelerator.device)"),
-        ("noise = torch.rand(8, 4); x = x + noise", "torch.rand(8, 4, device=accelerator.device)"),
-        ("x = x * torch.tensor([1., 2., 1., 1.])", "[1., 2., 1., 1.], device=accelerator.device)"),
-        ("x = x * torch.from_numpy(np.ones(4, 'f'))", "np.ones(4, 'f')).to(accelerator.device)"),
-        ("x = x * torch.FloatTensor([1, 1, 2, 1])", "torch.FloatTensor([1, 1, 2, 1]).to(accelerator.device)"),
-        ("x = x[torch.randperm(len(x))]", "x[torch.randperm(len(x), device=accelerator.device)]"),
-    ],
-)
+@each_row("""
+step => becomes
+x = x + torch.randn(x.shape) => torch.randn(x.shape, device=accelerator.device)
+noise = torch.rand(8, 4); x = x + noise => torch.rand(8, 4, device=accelerator.device)
+x = x * torch.tensor([1., 2., 1., 1.]) => [1., 2., 1., 1.], device=accelerator.device)
+x = x * torch.from_numpy(np.ones(4, 'f')) => np.ones(4, 'f')).to(accelerator.device)
+x = x * torch.FloatTensor([1, 1, 2, 1]) => torch.FloatTensor([1, 1, 2, 1]).to(accelerator.device)
+x = x[torch.randperm(len(x))] => x[torch.randperm(len(x), device=accelerator.device)]
+""")
 def test_what_a_step_makes_is_made_on_the_device(step: str, becomes: str) -> None:
     assert becomes in converted(script(step))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "order = torch.randperm(8).tolist()",
-        "more = X[torch.randint(0, 32, (8,))]",
-        "x = x + torch.zeros_like(x)",
-        "x = x + x.new_zeros(4)",
-        "x = x + torch.zeros(4, device=x.device)",
-        "value = float(torch.rand(1))",
-    ],
-)
+@each_row("""
+step
+order = torch.randperm(8).tolist()
+more = X[torch.randint(0, 32, (8,))]
+x = x + torch.zeros_like(x)
+x = x + x.new_zeros(4)
+x = x + torch.zeros(4, device=x.device)
+value = float(torch.rand(1))
+""")
 def test_what_the_cpu_reads_and_what_follows_the_batch_stays(step: str) -> None:
     assert step in converted(script(step))
 
@@ -98,16 +93,14 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
     assert "other = torch.randn(3)\n" in text
 
 
-@pytest.mark.parametrize(
-    ("step", "becomes"),
-    [
-        ("kept = y.numpy()", "kept = y.cpu().numpy()"),
-        ("kept = model(x).detach().numpy()", "kept = model(x).detach().cpu().numpy()"),
-        ("right = accuracy_score(y.view(-1), y)", "accuracy_score(y.view(-1), y.cpu())"),
-        ("n = y.long(); p = pack_padded_sequence(x, y)", "pack_padded_sequence(x, y.cpu())"),
-        ("assert isinstance(y, torch.LongTensor)", "(y, (torch.LongTensor, torch.cuda.LongTensor))"),
-    ],
-)
+@each_row("""
+step => becomes
+kept = y.numpy() => kept = y.cpu().numpy()
+kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
+right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
+n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())
+assert isinstance(y, torch.LongTensor) => (y, (torch.LongTensor, torch.cuda.LongTensor))
+""")
 def test_what_numpy_reads_comes_from_the_cpu(step: str, becomes: str) -> None:
     assert becomes in converted(script(step))
 
@@ -125,17 +118,15 @@ def test_lists_of_batches_come_from_the_cpu_too() -> None:
     assert not [one for one in notes(text, "CT105") if "holds tensors" in one.reason]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "assert isinstance(y, torch.Tensor)",
-        "assert isinstance(y.cpu(), torch.LongTensor)",
-        "kept = y.cpu().numpy()",
-        "z = y.cpu(); kept = z.numpy()",
-        "kept = X.numpy()",
-        "kept = np.array(y)",
-    ],
-)
+@each_row("""
+step
+assert isinstance(y, torch.Tensor)
+assert isinstance(y.cpu(), torch.LongTensor)
+kept = y.cpu().numpy()
+z = y.cpu(); kept = z.numpy()
+kept = X.numpy()
+kept = np.array(y)
+""")
 def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> None:
     assert step in converted(script(step))
 

@@ -6,7 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
-from .support import table
+from .support import each_row, table
 
 NODE = """import argparse
 import os
@@ -116,16 +116,14 @@ def test_a_sampler_that_asks_the_group_stays(numbers: str) -> None:
     assert f"DistributedSampler(args.rows, {numbers})" in converted(text)
 
 
-@pytest.mark.parametrize(
-    ("rows", "wrapper", "prepared"),
-    [
-        ("args.rows[gpu::args.processes]", "model", "model, optimizer"),
-        ("args.rows[gpu * 4 : gpu * 4 + 4]", "model", "model, optimizer"),
-        ("args.rows[gpu::4]", "DDP(model, device_ids=[gpu])", "optimizer"),
-        ("args.rows", "DDP(model, device_ids=[gpu])", "optimizer"),
-        ("args.rows[::2]", "model", "model, optimizer, loader"),  # a group, with which nothing is done
-    ],
-)
+@each_row("""
+rows => wrapper => prepared
+args.rows[gpu::args.processes] => model => model, optimizer
+args.rows[gpu * 4 : gpu * 4 + 4] => model => model, optimizer
+args.rows[gpu::4] => DDP(model, device_ids=[gpu]) => optimizer
+args.rows => DDP(model, device_ids=[gpu]) => optimizer
+args.rows[::2] => model => model, optimizer, loader  # a group, with which nothing is done
+""")
 def test_a_loader_whose_rows_the_script_deals_is_left_to_it(rows: str, wrapper: str, prepared: str) -> None:
     sampler = "    sampler = DistributedSampler(args.rows, num_replicas=args.processes, rank=gpu)\n"
     text = NODE.replace(sampler, "").replace("        sampler.set_epoch(epoch)\n", "")
@@ -286,8 +284,7 @@ settings = {"distributed": "WORLD_SIZE" in os.environ}
 if settings["distributed"]:
     settings.update(my_init_process_group(settings))
 model = torch.nn.Linear(2, 1)
-model = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.parallel.DistributedDataParallel(model)>
 for _ in range(3):
     model(torch.ones(2, 2)).mean().backward()
     optimizer.step()
@@ -338,3 +335,47 @@ def test_a_setting_that_named_the_cpu_is_said(asked: str, said: bool) -> None:
     made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
     text = text.replace("def main", made).replace("rows, sampler", f"pinned = {asked}\n    rows, sampler")
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is said
+
+
+STARTED = """import argparse, torch
+import torch.distributed as dist
+from torch.multiprocessing import Process
+from torch.utils.data import DataLoader, DistributedSampler
+def join_group(rank, size, run, args):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+    run(rank, args)
+    dist.destroy_process_group()
+def train(rank, args):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = torch.arange(8.0).view(8, 1)
+    for x in DataLoader(rows, 2, sampler=DistributedSampler(rows, args.size, rank)):
+        <step torch.nn.functional.mse_loss(model(x), x)>
+    print("=", rank, args.local_rank, args.size, len(x))
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", type=int, default=1)
+    parser.add_argument("--node", type=int, default=0)
+    parser.add_argument("--local_rank", type=int, default=0)
+    args = parser.parse_args()
+    if args.size > 1:
+        {starts}
+    else:
+        join_group(0, 1, train, args)
+"""
+ONE_BY_ONE = [
+    "started = []\n        for rank in range(args.size):\n            args.local_rank = rank\n"
+    "            number = rank + args.node * args.size\n"
+    "            p = Process(target=join_group, args=(number, args.size, train, args))\n            p.start()\n"
+    "            started.append(p)\n        for p in started:\n            p.join()",
+    "started = [Process(target=join_group, args=(n, args.size, train, args)) for n in range(args.size)]\n"
+    "        for one in started:\n            one.start()\n        for one in started:\n            one.join()",
+]
+
+
+@pytest.mark.parametrize("starts", ONE_BY_ONE)
+def test_the_launcher_starts_what_a_script_starts_one_by_one(starts: str, tmp_path: Path) -> None:
+    after = converted(STARTED.format(starts=starts))
+    assert ".start()" not in after and ".join()" not in after and once_more(after) == after
+    assert plain(tmp_path, after) == ["= 0 0 1 2"]
+    assert launched(tmp_path, after) == ["= 0 0 2 2", "= 1 1 2 2"]

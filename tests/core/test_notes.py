@@ -6,6 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes
 from .projects import convert, write
+from .support import each_row
 
 TRAINS = """<torch>
 import shown
@@ -51,15 +52,13 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     assert "mode=kept['mode'] if accelerator.is_main_process" in after and "mode=choose())" in after, after
 
 
-@pytest.mark.parametrize(
-    ("made", "is_said"),
-    [
-        ('importlib.import_module("nets." + name).Net()', True),
-        ("getattr(__import__(name), 'Net')()", True),
-        ('importlib.import_module("nets.small").Net()', False),
-        ("nets.small.Net()", False),
-    ],
-)
+@each_row("""
+made => is_said
+importlib.import_module("nets." + name).Net() => True
+getattr(__import__(name), 'Net')() => True
+importlib.import_module("nets.small").Net() => False
+nets.small.Net() => False
+""")
 def test_modules_that_nobody_can_read_are_said(made: str, is_said: bool) -> None:
     text = TRAINS.replace("import shown", "import importlib, shown").replace("<model>", f"<model {made}>")
     said = [one for one in conversion(text).findings if "imported by a computed name" in one.reason]
@@ -78,8 +77,7 @@ TRAINER = """
 
     class Trainer:
         def __init__(self):
-            self.model = torch.nn.Linear(2, 1)
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            <self.model torch.nn.Linear(2, 1)>
             self.loader = DataLoader(torch.rand(8, 2), batch_size=2)
 
         def fit(self):
@@ -95,18 +93,16 @@ FINDS = """
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "is_found"),
-    [
-        ('"kinds." + name + "_trainer"', True),
-        ('f"kinds.{name}"', True),
-        ('"kinds.%s_trainer" % name', True),
-        ('"kinds.{}_trainer".format(name)', True),
-        ('".".join(["kinds", name])', True),
-        ('"kinds." + name + "_network"', False),
-        ('name + ".plain_trainer"', False),
-    ],
-)
+@each_row("""
+path => is_found
+"kinds." + name + "_trainer" => True
+f"kinds.{name}" => True
+"kinds.%s_trainer" % name => True
+"kinds.{}_trainer".format(name) => True
+".".join(["kinds", name]) => True
+"kinds." + name + "_network" => False
+name + ".plain_trainer" => False
+""")
 def test_a_computed_name_means_what_its_folder_holds(tmp_path: Path, path: str, is_found: bool) -> None:
     (tmp_path / "kinds").mkdir()
     write(tmp_path / "kinds", plain_trainer=TRAINER, other="import shown")
@@ -181,8 +177,7 @@ parser.add_argument("--gpu", action="store_true")
 args = parser.parse_args()
 print(args)
 device = torch.device({chosen})
-model = torch.nn.Linear(1, 1).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model torch.nn.Linear(1, 1).to(device)>
 for x in DataLoader(torch.ones(8, 1)):
     <step model(x.to(device)).mean()>
 """

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from crosstrain_migrate.core.numbers.means import is_of_another
 
-from .support import Trap, cases, check, converted
+from .support import Trap, case_by_case, cases, check, converted, each_row
 
 HEAD = """
 <model>
@@ -64,6 +64,15 @@ print(total / len(loader.dataset))
     losses.append(loss.item())
 print(sum(losses) / len(losses))
 -> losses = accelerator.merge(loader, losses)
+== a list that only an option makes
+if args.shows: seen = []
+    losses.append(loss.item())
+    if args.shows: seen.append(loss.item())
+print(sum(losses) / len(losses))
+if args.shows: print(sum(seen) / len(seen))
+-> losses = accelerator.merge(loader, losses)
+!! seen = accelerator
+?? main process's own
 == a list that is kept
     losses.append(loss.item())
 plot(losses)
@@ -186,11 +195,7 @@ print(total / rows, rows)
 -> rows, total = accelerator.reduce((rows, total), "sum")
 """)
 TRAPS += [replace(case, script=TABLE + case.script) for case in TOLD]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_numbers(trap: Trap) -> None:
-    check(trap)
+test_numbers = case_by_case(TRAPS)
 
 
 @pytest.mark.parametrize(
@@ -280,14 +285,12 @@ print(total / batches)
 """
 
 
-@pytest.mark.parametrize(
-    ("batches", "end", "kind", "shown", "by"),
-    [
-        ("count // 4", "batches", "sum", "min(batches, len(loader))", "batches"),
-        ("int(data.__len__() * 1.0 / 4)", "9", "mean", "batches", "min(batches, len(loader))"),
-        ("args.steps", "batches", "mean", "batches", "batches"),
-    ],
-)
+@each_row("""
+batches => end => kind => shown => by
+count // 4 => batches => sum => min(batches, len(loader)) => batches
+int(data.__len__() * 1.0 / 4) => 9 => mean => batches => min(batches, len(loader))
+args.steps => batches => mean => batches => batches
+""")
 def test_a_loop_that_ends_with_its_batches_has_them_all(
     batches: str, end: str, kind: str, shown: str, by: str
 ) -> None:
@@ -308,8 +311,7 @@ def test_a_bar_over_rows_ends_with_those_of_its_process(step: str, shown: str) -
 
 
 PARTS = """
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+<model nn.Linear(4, 2)>
 batches = (len(data) + 3) // 4
 total = 0.0
 for part in parts:
@@ -323,15 +325,13 @@ print(total / {divisor})
 """
 
 
-@pytest.mark.parametrize(
-    ("between", "divisor", "kind"),
-    [
-        ("pass", "batches", "sum"),
-        ("pass", "len(loader)", "mean"),
-        ("print(total)", "batches", ""),
-        ("total = 0.5 * total", "batches", ""),
-    ],
-)
+@each_row("""
+between => divisor => kind
+pass => batches => sum
+pass => len(loader) => mean
+print(total) => batches => ''
+total = 0.5 * total => batches => ''
+""")
 def test_a_sum_over_several_loops_is_made_global_behind_all(between: str, divisor: str, kind: str) -> None:
     done = converted(Trap("parts", PARTS.format(between=between, divisor=divisor)).text)
     assert "for part in parts:\n    for x, y in accelerator.prepare(DataLoader(part)):" in done.text

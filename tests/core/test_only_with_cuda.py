@@ -7,6 +7,7 @@ from crosstrain_migrate.core.reading.imported import is_left
 
 from .converting import converted, notes
 from .filling import filled
+from .support import each_row
 
 WITH_CUDA = """<torch>
 cuda = torch.cuda.is_available()
@@ -29,14 +30,12 @@ train(cuda)
 """
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "mask = masks[0]\n        if cuda:\n            mask = mask.cuda()\n        x = x * mask",
-        "mask = masks[0]\n        x = x * (mask.cuda() if cuda else mask)",
-        "mask = masks[0]\n        if x.is_cuda:\n            mask = mask.cuda()\n        x = x * mask",
-    ],
-)
+@each_row(r"""
+step
+mask = masks[0]\n        if cuda:\n            mask = mask.cuda()\n        x = x * mask
+mask = masks[0]\n        x = x * (mask.cuda() if cuda else mask)
+mask = masks[0]\n        if x.is_cuda:\n            mask = mask.cuda()\n        x = x * mask
+""")
 def test_what_moves_only_where_cuda_is_is_named(step: str) -> None:
     (note,) = notes(WITH_CUDA.format(step=step), "CT105")
     assert note.reason == "this moves only where CUDA is: on another accelerator it stays on the CPU"

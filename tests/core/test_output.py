@@ -1,10 +1,8 @@
 """What one process does: prints, bars, files, folders, downloads; and what the author guards stays guarded."""
 
-import pytest
+from .outputs import each_output
 
-from .outputs import Output, check_output, outputs
-
-OUTPUTS = outputs("""
+test_output = each_output("""
 == weights that a function of a file that is not there saves
 from elsewhere import save_checkpoint
 --
@@ -252,8 +250,3 @@ data = Rows()
 --
 play()
 """)
-
-
-@pytest.mark.parametrize("case", OUTPUTS, ids=lambda case: case.name)
-def test_output(case: Output) -> None:
-    check_output(case)

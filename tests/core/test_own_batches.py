@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, notes, once_more
 from .projects import convert, train, write
+from .support import each_row
 
 SCRIPT = """
 import numpy as np
@@ -41,7 +42,6 @@ OWN = [
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),
 ]
 
-
 DEALT = "batches = accelerator.prepare(rows.next_batch() for _ in itertools.count())\n"
 BY_ANOTHER = """self.at, batch = self.rows_at(self.at, size)
         return batch
@@ -63,14 +63,12 @@ def test_batches_from_a_place_that_moves_on_are_dealt() -> None:
         assert once_more(after) == after
 
 
-@pytest.mark.parametrize(
-    ("line", "asked"),
-    [
-        ("batch = batch +", "print(rows.at)\n    batch = batch +"),
-        ("batch = rows.next_batch()", "k = 8\n    batch = rows.next_batch(k)"),
-        ("self.at, start = size, 0", "raise IndexError"),
-    ],
-)
+@each_row(r"""
+line => asked
+batch = batch + => print(rows.at)\n    batch = batch +
+batch = rows.next_batch() => k = 8\n    batch = rows.next_batch(k)
+self.at, start = size, 0 => raise IndexError
+""")
 def test_a_place_that_is_asked_is_the_same_for_all(line: str, asked: str) -> None:
     assert line in SCRIPT and DEALT not in converted(SCRIPT.replace(line, asked))
     assert notes(SCRIPT.replace(line, asked), "CT902")
@@ -82,15 +80,13 @@ def test_an_order_that_is_drawn_is_each_process_s_own(line: str, drawn: str) -> 
     assert not notes(SCRIPT.replace(line, drawn), "CT902")
 
 
-@pytest.mark.parametrize(
-    ("steps", "more", "share"),
-    [
-        ("len(rows.x) // 8", "", "range(-(-(len(rows.x) // 8) // accelerator.num_processes))"),
-        ("steps", "steps = int(len(rows.x) / 8)", "steps = -(-int(len(rows.x) / 8) // accelerator.num_pro"),
-        ("steps", "steps = 100", "range(steps)"),
-        ("steps", "steps = len(rows.x) // 8\nlr_scheduler.LambdaLR(optimizer, steps)", "range(steps)"),
-    ],
-)
+@each_row(r"""
+steps => more => share
+len(rows.x) // 8 => '' => range(-(-(len(rows.x) // 8) // accelerator.num_processes))
+steps => steps = int(len(rows.x) / 8) => steps = -(-int(len(rows.x) / 8) // accelerator.num_pro
+steps => steps = 100 => range(steps)
+steps => steps = len(rows.x) // 8\nlr_scheduler.LambdaLR(optimizer, steps) => range(steps)
+""")
 def test_an_epoch_has_the_steps_of_one_process(steps: str, more: str, share: str) -> None:
     top, loop = SCRIPT.split("for step in range(100):\n")
     loop = "".join(f"    {line}\n" for line in loop.splitlines())

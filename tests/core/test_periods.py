@@ -6,6 +6,7 @@ import pytest
 
 from .converting import conversion, converted
 from .projects import convert, train, write
+from .support import each_row
 
 SCRIPT = """import torch
 rows, targets = torch.randn(24, 4), torch.randn(24, 2)
@@ -63,17 +64,15 @@ def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers
     assert [one for one in done.findings if one.rule == "CT902"]
 
 
-@pytest.mark.parametrize(
-    ("inside", "behind", "becomes"),
-    [
-        ("if n % 4 == 0: print(n)", "pass", "if n % 4 == 0:"),
-        ("if n % 4 == 0: torch.save(x, 'x')", "pass", "if turn % 4 == 0:"),
-        ("if n == 4: torch.save(x, 'x')", "pass", "if n == 4:"),
-        ("total = 9 / (n + 1)", "pass", "total = 9 / (turn + 1)"),
-        ("total = 9", "total /= n + 1", "total /= turn + 1"),
-        ("total = 9", "for n in range(3): total /= n + 1", "total /= n + 1"),
-    ],
-)
+@each_row("""
+inside => behind => becomes
+if n % 4 == 0: print(n) => pass => if n % 4 == 0:
+if n % 4 == 0: torch.save(x, 'x') => pass => if turn % 4 == 0:
+if n == 4: torch.save(x, 'x') => pass => if n == 4:
+total = 9 / (n + 1) => pass => total = 9 / (turn + 1)
+total = 9 => total /= n + 1 => total /= turn + 1
+total = 9 => for n in range(3): total /= n + 1 => total /= n + 1
+""")
 def test_what_is_saved_and_what_divides_counts_turns(inside: str, behind: str, becomes: str) -> None:
     text = SCRIPT.format(place="n", test="True", numbers=ALL).replace("seen.append(int(n))", inside)
     after = converted(text.replace("result =", f"    {behind}\nresult ="))

@@ -18,8 +18,7 @@ class Net{0}:
         self.show(loss)
         self.note(loss)
     def train(self):
-        self.model = torch.nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model>
         for x, y in DataLoader(rows, 8):
             <self.step loss = torch.nn.functional.mse_loss(self.model(x), y)>
             self.show(loss)

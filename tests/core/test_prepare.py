@@ -2,10 +2,8 @@
 
 from textwrap import indent
 
-import pytest
-
 from .filling import filled
-from .support import Trap, cases, check, converted
+from .support import Trap, case_by_case, cases, converted
 
 MADE = """
 <model>
@@ -193,11 +191,7 @@ train(model, loader, optimizer)
         ("= DataLoader(others)\nloader =", PREPARED),
     )
 )
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_prepare(trap: Trap) -> None:
-    check(trap)
+test_prepare = case_by_case(TRAPS)
 
 
 def test_a_model_is_known_where_it_is_held() -> None:

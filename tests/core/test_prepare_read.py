@@ -1,8 +1,6 @@
 """Loaders that the script looks at, or whose batches it counts, before it trains with them."""
 
-import pytest
-
-from .support import Trap, check
+from .support import Trap, case_by_case
 from .test_prepare import LOOP, MADE
 
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
@@ -52,8 +50,4 @@ TRAPS = [
         ("show(next(iter(loader)))", "for x, y in accelerator.prepare(loader):"),
     ),
 ]
-
-
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_prepare(trap: Trap) -> None:
-    check(trap)
+test_prepare = case_by_case(TRAPS)

@@ -6,15 +6,15 @@ import pytest
 from crosstrain_migrate.core.reading.script import Script
 
 from .converting import converted
-from .projects import convert, write
+from .projects import convert, rewritten, write
+from .support import each_row
 
 ENTRY = """
 <torch>
 {imports}
 class Run:
     def train(self):
-        net = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        <net torch.nn.Linear(1, 1)>
         for x in DataLoader(range(8)):
             <step net(x).square().mean()>
 run = Run()
@@ -31,30 +31,27 @@ def score():
 """
 
 
-@pytest.mark.parametrize(
-    ("imports", "more", "is_edited"),
-    [
-        ("import other", "", False),  # `run.train()` is a method, and no function of another file
-        ("import other", "other.score()", True),
-        ("import other\nfrom mine import score", "score()", False),  # a name is what its file imports
-        ("import other, mine", "mine.score()", False),  # of two files the one that is named
-        ("import other, mine", "FILES = {'a': other, 'b': mine}; FILES[run.kind].score()", True),
-        ("import other, mine", "FILES = {'b': mine}; FILES[run.kind].score()", False),
-        ("if torch:\n    import other as one\nelse:\n    import mine as one", "one.score()", True),
-        ("from other import score", "score()", True),
-        ("from passing import score", "score()", True),
-        ("from other import score as judged", "judged()", True),
-        ("import other, pack", "pack.score.show()", False),  # a package's file, and no function
-        ("import other, pack", "pack.score.show(run).score()", True),  # of what a call gives
-    ],
-)
+@each_row(r"""
+imports => more => is_edited
+import other => '' => False  # `run.train()` is a method, and no function of another file
+import other => other.score() => True
+import other\nfrom mine import score => score() => False  # a name is what its file imports
+import other, mine => mine.score() => False  # of two files the one that is named
+import other, mine => FILES = {'a': other, 'b': mine}; FILES[run.kind].score() => True
+import other, mine => FILES = {'b': mine}; FILES[run.kind].score() => False
+if torch:\n    import other as one\nelse:\n    import mine as one => one.score() => True
+from other import score => score() => True
+from passing import score => score() => True
+from other import score as judged => judged() => True
+import other, pack => pack.score.show() => False  # a package's file, and no function
+import other, pack => pack.score.show(run).score() => True  # of what a call gives
+""")
 def test_what_a_name_reaches(imports: str, more: str, is_edited: bool, tmp_path: Path) -> None:
     files = {"other": OTHER, "mine": "def score():\n    return 1\n", "passing": "from other import score\n"}
     files |= {"pack/__init__": "from . import score\n", "pack/score": "def show(): 1\n"}
     (tmp_path / "pack").mkdir()
     files |= {"pack/entry": ENTRY.format(imports=imports, more=more)}
-    convert(write(tmp_path, **files), "pack/entry")
-    assert ((tmp_path / "other.py").read_text().strip() != OTHER.strip()) is is_edited
+    assert (rewritten(tmp_path, "pack/entry", **files)["other"].strip() != OTHER.strip()) is is_edited
 
 
 CLASSES = """
@@ -83,16 +80,15 @@ class Named(Other):
     ids=["nothing names it", "named", "looked up", "of one of several modules", "for a text", "for more"],
 )
 def test_methods_of_a_class_are_reached_where_it_is_named(more: str, left: list[str], tmp_path: Path) -> None:
-    convert(write(tmp_path, entry=ENTRY.format(imports="import other", more=more), other=CLASSES), "entry")
-    after = (tmp_path / "other.py").read_text()
+    entry = ENTRY.format(imports="import other", more=more)
+    after = rewritten(tmp_path, "entry", entry=entry, other=CLASSES)["other"]
     assert [one for one in ("Linear(1, 1).cuda()", "self.net.cuda()") if one in after] == left
 
 
 TRAINS = """
 <torch>
 def main(args):
-    net = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    <net torch.nn.Linear(1, 1)>
     for x in DataLoader(range(8)):
         <step net(x).square().mean()>
 if __name__ == "__main__":
@@ -113,14 +109,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    ("imports", "executor", "more", "is_left"),
-    [
-        ("import submitit", "submitit.AutoExecutor(folder='jobs')", "print('submitted')", True),
-        ("import submitit", "submitit.AutoExecutor(folder='jobs')", "training.main(None)", False),
-        ("from mine import Pool", "Pool()", "print('submitted')", False),
-    ],
-)
+@each_row("""
+imports => executor => more => is_left
+import submitit => submitit.AutoExecutor(folder='jobs') => print('submitted') => True
+import submitit => submitit.AutoExecutor(folder='jobs') => training.main(None) => False
+from mine import Pool => Pool() => print('submitted') => False
+""")
 def test_a_script_that_hands_its_training_to_slurm_is_left_alone(
     imports: str, executor: str, more: str, is_left: bool, tmp_path: Path
 ) -> None:
@@ -136,24 +130,22 @@ BESIDE = TRAINS.replace("def main(args):", "def score(name):\n    return name\n\
 )
 
 
-@pytest.mark.parametrize(
-    ("more", "is_left"),
-    [
-        ("training.score('train')", True),  # the name of a split
-        ("getattr(open('rows.txt'), 'train')", True),
-        ("getattr(training, 'train')(None)", False),
-        ("find = lambda where: getattr(where, 'train')\nfind(training)(None)", False),
-        ("import sys\ngetattr(sys.modules['training'], 'train')(None)", False),
-        ("import sys\nsays = 'train (best)|score'\ngetattr(training, sys.argv[1])(None)", False),
-        ("training.score('train (best)|score')", True),
-        # What a text begins with says where it looks.
-        ("import nets, sys\ntraining.score('train')\neval('nets.' + sys.argv[1] + '.make')()", True),
-        ("import sys\ntraining.score('train')\neval(sys.argv[1])()", False),
-    ],
-)
+@each_row(r"""
+more => is_left
+training.score('train') => True  # the name of a split
+getattr(open('rows.txt'), 'train') => True
+getattr(training, 'train')(None) => False
+find = lambda where: getattr(where, 'train')\nfind(training)(None) => False
+import sys\ngetattr(sys.modules['training'], 'train')(None) => False
+import sys\nsays = 'train (best)|score'\ngetattr(training, sys.argv[1])(None) => False
+training.score('train (best)|score') => True
+# What a text begins with says where it looks.
+import nets, sys\ntraining.score('train')\neval('nets.' + sys.argv[1] + '.make')() => True
+import sys\ntraining.score('train')\neval(sys.argv[1])() => False
+""")
 def test_a_text_names_a_function_of_a_file_asked_for_names(more: str, is_left: bool, tmp_path: Path) -> None:
-    convert(write(tmp_path, training=BESIDE, entry=f"import training\n{more}\n"), "entry")
-    assert ("crosstrain" not in (tmp_path / "training.py").read_text()) is is_left
+    after = rewritten(tmp_path, "entry", training=BESIDE, entry=f"import training\n{more}\n")["training"]
+    assert ("crosstrain" not in after) is is_left
 
 
 @pytest.mark.parametrize(("marked", "inside"), [("pyproject.toml", True), ("README.md", False)])
@@ -185,7 +177,6 @@ def fit(rate):
 if __name__ == "__main__":
     {start}
 """
-
 
 GROUP = "@click.group()\ndef cli():\n    pass"
 
@@ -242,27 +233,25 @@ class Trainer({base}):
 """
 
 
-@pytest.mark.parametrize(
-    ("base", "start", "trains"),
-    [
-        ("object", "Trainer().fit()", True),
-        ("object", "Trainer().test()", False),
-        ("torch.nn.Module", "Trainer().test()", False),  # what a text is compared with names nothing
-        ("Base", "class Base: pass\nTrainer().test()", False),
-        ("threading.Thread", "Trainer().test()", True),  # the library may call anything
-        ("object", "getattr(Trainer(), sys.argv[1])()", True),
-        ("object", "getattr(Trainer(), 'fi' + sys.argv[1])()", True),
-        ("object", "getattr(Trainer(), f'te{sys.argv[1]}')()", False),
-        ("object", "Trainer().test(); other.fit()", True),
-        ("object", "Trainer().test(); other.fit(1, 2)", False),  # it takes none
-        ("torch.nn.Module", "fire.Fire(Trainer)", True),
-        ("object", "t = Trainer()\neval('t.' + sys.argv[1])()", True),
-        ("object", "print(getattr(Trainer(), sys.argv[1]))", False),
-        ("object", "says = getattr(Trainer(), sys.argv[1]).__doc__", False),
-        ("object", "getattr(Trainer(), 'te{}'.format(sys.argv[1]))()", False),
-        ("object", "getattr(Trainer(), 'fi%s' % sys.argv[1])()", True),
-    ],
-)
+@each_row(r"""
+base => start => trains
+object => Trainer().fit() => True
+object => Trainer().test() => False
+torch.nn.Module => Trainer().test() => False  # what a text is compared with names nothing
+Base => class Base: pass\nTrainer().test() => False
+threading.Thread => Trainer().test() => True  # the library may call anything
+object => getattr(Trainer(), sys.argv[1])() => True
+object => getattr(Trainer(), 'fi' + sys.argv[1])() => True
+object => getattr(Trainer(), f'te{sys.argv[1]}')() => False
+object => Trainer().test(); other.fit() => True
+object => Trainer().test(); other.fit(1, 2) => False  # it takes none
+torch.nn.Module => fire.Fire(Trainer) => True
+object => t = Trainer()\neval('t.' + sys.argv[1])() => True
+object => print(getattr(Trainer(), sys.argv[1])) => False
+object => says = getattr(Trainer(), sys.argv[1]).__doc__ => False
+object => getattr(Trainer(), 'te{}'.format(sys.argv[1]))() => False
+object => getattr(Trainer(), 'fi%s' % sys.argv[1])() => True
+""")
 def test_a_script_that_only_tests_what_a_class_could_train(base: str, start: str, trains: bool) -> None:
     assert ("accelerator" in converted(TRAINER.format(base=base, start=start))) is trains
 

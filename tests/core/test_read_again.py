@@ -1,10 +1,8 @@
 """Files and folders that one process writes and all read again, also under a path that differs by process."""
 
-import pytest
+from .outputs import each_output
 
-from .outputs import Output, check_output, outputs
-
-READ_AGAIN = outputs("""
+test_read_again = each_output("""
 == what nobody reads is removed at once, under the guard of its neighbours
 rows = np.load("rows.npy")
 * np.save("old.npy", rows)
@@ -459,8 +457,3 @@ PATH = path()
 ~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
 """)
-
-
-@pytest.mark.parametrize("case", READ_AGAIN, ids=lambda case: case.name)
-def test_read_again(case: Output) -> None:
-    check_output(case)

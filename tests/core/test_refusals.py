@@ -8,6 +8,7 @@ from crosstrain_migrate.results import Severity
 from .converting import conversion
 from .filling import filled
 from .projects import write
+from .support import each_row
 
 TRAINING = """<torch>
 {imports}
@@ -38,12 +39,10 @@ def train(rows, line_search={default}):
 train({given})
 """
 
-
 WORKERS = script(
     "import torch.distributed as dist\nfrom multiprocessing import Process",
-    "def work(rank):\n    {join}train([])\n\nfor rank in range(2):\n    Process(target=work, args=(rank,)).start()\n\n",
+    "def work(rank):\n    {join}train([])\n\nfor rank in (0, 1):\n    Process(target=work, args=(rank,)).start()\n\n",
 )
-
 
 PLAYS = """import torch
 policy = torch.nn.Linear(4, 2)
@@ -59,7 +58,6 @@ for state, gain in {data}:
     loss = (policy(state) * gain).sum()
     <step loss>
 """
-
 
 GAMES = "def batches(games):\n    yield from games\n\n"
 RECORDED = """import random
@@ -81,7 +79,6 @@ for turn in range(100):
     <step loss>
     print(judge(make_world()))
 """
-
 
 OWN_STEP = """<torch>
 class Own(nn.Module):
@@ -142,14 +139,12 @@ def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> No
     assert is_refused or "accelerator.backward" in done.text
 
 
-@pytest.mark.parametrize(
-    ("seeds", "then", "is_left"),
-    [
-        ("torch_xla.seed(0)", "pass", False),
-        ("torch_xla.seed(0)", "torch_xla.sync()", True),
-        ("xm = torch_xla.xm", "xm.sync()", True),
-    ],
-)
+@each_row("""
+seeds => then => is_left
+torch_xla.seed(0) => pass => False
+torch_xla.seed(0) => torch_xla.sync() => True
+xm = torch_xla.xm => xm.sync() => True
+""")
 def test_a_script_that_only_tries_to_seed_a_tpu_is_not_built_on_it(
     seeds: str, then: str, is_left: bool
 ) -> None:
@@ -158,14 +153,12 @@ def test_a_script_that_only_tries_to_seed_a_tpu_is_not_built_on_it(
     assert (conversion(text).text == text) is is_left
 
 
-@pytest.mark.parametrize(
-    "handler, used, is_left",
-    [
-        ("hvd = None", "if args.horovod:\n        hvd.init()", False),
-        ("hvd = None", "hvd.init()", True),
-        ("raise", "if args.horovod:\n        hvd.init()", True),
-    ],
-)
+@each_row(r"""
+handler => used => is_left
+hvd = None => if args.horovod:\n        hvd.init() => False
+hvd = None => hvd.init() => True
+raise => if args.horovod:\n        hvd.init() => True
+""")
 def test_a_library_that_an_option_chooses_is_not_what_a_script_is_built_on(
     handler: str, used: str, is_left: bool
 ) -> None:
@@ -184,21 +177,14 @@ def update(engine, batch):
 """
 
 
-@pytest.mark.parametrize(
-    ("imported", "decorated", "end", "said"),
-    [
-        ("from ignite.engine import Engine", "", "Engine(update).run(rows)", "Ignite trains"),
-        ("import ray", "@ray.remote(num_gpus=1)", "update.remote(0, rows)", "Ray runs `update`"),
-        ("import ray", "@torch.enable_grad()", "update(0, rows)", ""),
-        (
-            "import mmcv",
-            "",
-            "update(0, mmcv.runner.build_runner(rows))",
-            "Runner trains: it is given the model",
-        ),
-        ("import mmcv", "", "mmcv.runner.get_dist_info()\nupdate(0, rows)", ""),
-    ],
-)
+@each_row(r"""
+imported => decorated => end => said
+from ignite.engine import Engine => '' => Engine(update).run(rows) => Ignite trains
+import ray => @ray.remote(num_gpus=1) => update.remote(0, rows) => Ray runs `update`
+import ray => @torch.enable_grad() => update(0, rows) => ''
+import mmcv => '' => update(0, mmcv.runner.build_runner(rows)) => Runner trains: it is given the model
+import mmcv => '' => mmcv.runner.get_dist_info()\nupdate(0, rows) => ''
+""")
 def test_a_trainer_that_is_given_the_step_is_left_alone(
     imported: str, decorated: str, end: str, said: str
 ) -> None:
@@ -224,16 +210,14 @@ def test_training():
 """
 
 
-@pytest.mark.parametrize(
-    ("runner", "end", "is_left"),
-    [
-        ("pytest", "", True),
-        ("unittest", 'if __name__ == "__main__":\n    unittest.main()', True),
-        ("pytest", "test_training()", False),
-        ("pytest", 'if __name__ == "__main__":\n    test_training()', False),
-        ("math", "", False),
-    ],
-)
+@each_row(r"""
+runner => end => is_left
+pytest => '' => True
+unittest => if __name__ == "__main__":\n    unittest.main() => True
+pytest => test_training() => False
+pytest => if __name__ == "__main__":\n    test_training() => False
+math => '' => False
+""")
 def test_a_file_of_tests_is_left_alone(runner: str, end: str, is_left: bool) -> None:
     text = filled(TESTS.format(runner=runner, end=end))
     done = conversion(text)

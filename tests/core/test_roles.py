@@ -2,7 +2,7 @@
 
 import pytest
 
-from .support import Trap, cases, check, converted
+from .support import Trap, case_by_case, cases, check, converted
 
 TRAPS = cases("""
 == chunks of a batch are no data
@@ -42,6 +42,25 @@ run(model, train_loader, optimizer, True); run(model, test_loader, optimizer, Fa
 -> loader = accelerator.prepare(loader) if is_train else loader
 -> bar = tqdm(enumerate(loader)) if is_train else enumerate(loader)
 ?? evaluated whole
+== a bar in one branch and none in the other
+def run(model, loader, optimizer, is_train, shows):
+    if shows: bar = tqdm(loader)
+    else: bar = loader
+    for x, y in bar:
+        loss = F.cross_entropy(model(x), y)
+        if is_train:
+            loss.backward(); optimizer.step()
+run(model, train_loader, optimizer, True, args.bar); run(model, test_loader, optimizer, False, args.bar)
+-> loader = accelerator.prepare(loader) if is_train else loader
+?? evaluated whole
+== a bar of its own in one branch
+<model>
+if args.bar: bar = tqdm(batches(4))
+else: bar = kept
+for x in bar:
+    <step model(x).mean()>
+-> if args.bar: bar = tqdm(accelerator.prepare(batches(4)))
+-> else: bar = accelerator.prepare(kept)
 == a bar for each of two, of which one is not trained on
 def run(loader, optimizer, tests, first):
     bar = tqdm(timed(loader), ncols=9)
@@ -136,7 +155,6 @@ for other in schedulers:
 !! other = accelerator
 """)
 
-
 RISING = "rising(optimizer, 10)", "rising(start=10, of=optimizer)"
 SECOND = """
 <model>
@@ -154,10 +172,7 @@ def test_a_scheduler_is_made_of_an_optimizer(made: str) -> None:
     check(Trap(made, SECOND.format(made=made), (f"model, {order} = accelerator.prepare(model, {order})",)))
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_roles(trap: Trap) -> None:
-    check(trap)
-
+test_roles = case_by_case(TRAPS)
 
 NO_BACKWARD = "for epoch in range(3):\n    env.step(action)\n    logger.step()\n"
 NO_STEP = "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n"

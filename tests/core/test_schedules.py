@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from .converting import converted, notes
-from .projects import convert, train, write
-from .support import Trap
+from .projects import convert, rewritten, train, write
+from .support import Trap, each_row
 
 OWN = """
 <torch>
@@ -39,11 +39,10 @@ GIVEN = {
 @pytest.mark.parametrize("made", GIVEN.values(), ids=GIVEN.keys())
 def test_a_schedule_of_the_scripts_own_ends_with_the_training(made: str, tmp_path: Path) -> None:
     text = OWN.format(made=made)
-    folder = write(tmp_path, script=text.replace("falling.step", "falling.move") if "move" in made else text)
-    convert(folder, "script")
-    text = (folder / "script.py").read_text()
+    text = text.replace("falling.step", "falling.move") if "move" in made else text
+    text = rewritten(tmp_path, "script", script=text)["script"]
     assert "prepare(model, optimizer, loader)" in text and "not reach" not in text
-    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0, 0.0])
 
 
 def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
@@ -119,12 +118,10 @@ ASKED = {
 def test_a_schedule_that_asks_for_the_length_at_each_step_ends_with_the_training(
     made: str, is_prepared: bool, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path, script=LATE.format(made=made))
-    convert(folder, "script")
-    text = (folder / "script.py").read_text()
+    text = rewritten(tmp_path, "script", script=LATE.format(made=made))["script"]
     joined = "optimizer, loader, schedule" if is_prepared else "optimizer, loader"
     assert f"accelerator.prepare(model, {joined})" in text
-    assert train(folder, "script", 2) == pytest.approx([0.0, 0.0])
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0, 0.0])
 
 
 RATES = """
@@ -140,26 +137,22 @@ for i, (x, y) in enumerate(loader):
 """
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ("rows += len(y); rate = rate / rows", 'rows += accelerator.reduce(len(y), "sum")'),
-        ("rate *= i / 100", "rate *= i / 100"),
-        ("done = 100 * rows + i; rate *= done / 100", "rate *= done / 100"),
-    ],
-)
+@each_row("""
+counts => expected
+rows += len(y); rate = rate / rows => rows += accelerator.reduce(len(y), "sum")
+rate *= i / 100 => rate *= i / 100
+done = 100 * rows + i; rate *= done / 100 => rate *= done / 100
+""")
 def test_a_rate_counts_the_rows_of_all_and_its_own_steps(counts: str, expected: str) -> None:
     text = converted(Trap("", RATES.format(counts=counts)).text)
     assert expected in text and text.count("reduce(") == expected.count("reduce(")
 
 
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [
-        ("group['step'] * float(size) / 900", "float(size) * PartialState().num_processes / 900"),
-        ("0.1 * size / 256", "0.1 * size / 256"),  # of the batch of one process, as the author has it
-    ],
-)
+@each_row("""
+rate => expected
+group['step'] * float(size) / 900 => float(size) * PartialState().num_processes / 900
+0.1 * size / 256 => 0.1 * size / 256  # of the batch of one process, as the author has it
+""")
 def test_a_rate_in_a_function_counts_the_batches_of_all(rate: str, expected: str) -> None:
     lower = f"def lower():\n    for group in optimizer.param_groups:\n        group['lr'] = {rate}\n"
     text = RATES.replace("DataLoader(data)", "DataLoader(data, batch_size=size)").format(counts="lower()")
@@ -244,14 +237,12 @@ def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_
     assert train(folder, "script", 2) == pytest.approx([alone, alone])
 
 
-@pytest.mark.parametrize(
-    ("total", "step", "is_prepared"),
-    [
-        ("3 * len(loader)", "if by_epochs: scheduler.step()", False),
-        ("3 * len(loader)", "if by_epochs: other.step()", True),
-        ("20", "if by_epochs: scheduler.step()", True),  # whose end nothing knows
-    ],
-)
+@each_row("""
+total => step => is_prepared
+3 * len(loader) => if by_epochs: scheduler.step() => False
+3 * len(loader) => if by_epochs: other.step() => True
+20 => if by_epochs: scheduler.step() => True  # whose end nothing knows
+""")
 def test_a_schedule_that_may_move_by_epochs_instead(total: str, step: str, is_prepared: bool) -> None:
     text = COUNTED.format(loop="for epoch in range(3)", behind="pass").replace("20", total)
     text = text.replace("        scheduler", "        if not by_epochs: scheduler")
@@ -289,8 +280,7 @@ class Runner:
     def __init__(self):
         self.loader, self.classes = loaders()
         self.steps = len(self.loader)
-        self.model = torch.nn.Linear(4, self.classes)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        <self.model torch.nn.Linear(4, self.classes)>
         self.saved = 0{more}
     def run(self):
         for i, x in enumerate(self.loader):
@@ -305,12 +295,11 @@ result = runner.saved
 
 
 def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_path: Path) -> None:
-    script = LAST.format(more="", test="i == self.steps - 1")
-    folder = write(tmp_path, script=script)
-    convert(folder, "script")
-    assert "        self.loader = accelerator.prepare(self.loader)\n" in (folder / "script.py").read_text()
-    assert train(folder, "script") == [3]
-    assert train(folder, "script", 2) == [3, 3]
+    text = LAST.format(more="", test="i == self.steps - 1")
+    after = rewritten(tmp_path, "script", script=text)["script"]
+    assert "        self.loader = accelerator.prepare(self.loader)\n" in after
+    assert train(tmp_path, "script") == [3]
+    assert train(tmp_path, "script", 2) == [3, 3]
 
 
 @pytest.mark.parametrize(
@@ -350,16 +339,14 @@ for x, y in loader:
 """
 
 
-@pytest.mark.parametrize(
-    ("total", "made", "is_cut", "is_given"),
-    [
-        ("3 * len(loader)", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, True),
-        ("3 * len(loader)", "BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total)", False, True),
-        ("3 * (len(rows) // 8)", "BertAdam(model.parameters(), lr=0.1, t_total=total)", True, False),
-        ("1000", "BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total)", False, False),
-        ("3 * len(loader)", "torch.optim.Adam(model.parameters(), lr=0.1)", False, False),
-    ],
-)
+@each_row("""
+total => made => is_cut => is_given
+3 * len(loader) => BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total) => False => True
+3 * len(loader) => BertAdam(model.parameters(), 0.1, warmup=0.1, t_total=total) => False => True
+3 * (len(rows) // 8) => BertAdam(model.parameters(), lr=0.1, t_total=total) => True => False
+1000 => BertAdam(model.parameters(), lr=0.1, warmup=0.1, t_total=total) => False => False
+3 * len(loader) => torch.optim.Adam(model.parameters(), lr=0.1) => False => False
+""")
 def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_cut: bool, is_given: bool) -> None:
     """It is given the length of the prepared loader, or one process's share of the steps that are counted otherwise."""
     after = converted(LOWERED.format(total=total, made=made))

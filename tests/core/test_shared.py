@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from .projects import convert, train, write
+from .projects import convert, rewritten, train, write
+from .support import each_row
 
 NET = """
 import torch
@@ -146,16 +147,14 @@ def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -
     assert train(tmp_path, "entry", 2) == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("shares", "given", "moved"),
-    [
-        (True, "", "zeros.to(PartialState().device.type)"),
-        (False, "", "zeros.to(PartialState().device)"),
-        (True, "x.get_device()", "zeros.to(PartialState().device.type)"),
-        (True, "at", "zeros.to(PartialState().device.type)"),
-        (True, "0", "zeros.to(PartialState().device)"),
-    ],
-)
+@each_row("""
+shares => given => moved
+True => '' => zeros.to(PartialState().device.type)
+False => '' => zeros.to(PartialState().device)
+True => x.get_device() => zeros.to(PartialState().device.type)
+True => at => zeros.to(PartialState().device.type)
+True => 0 => zeros.to(PartialState().device)
+""")
 def test_a_network_to_be_replicated_follows_the_current_gpu(
     shares: bool, given: str, moved: str, tmp_path: Path
 ) -> None:
@@ -189,9 +188,7 @@ learner = Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.devi
 learner.learn(DataLoader(TensorDataset(torch.ones(8, 4)), 2))
 """
 
-
 MEASURES = "import torch\nfrom learner import Learner\nprint(Learner(torch.nn.Linear(4, 1)))\n"
-
 
 ABOVE = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent.parent))\n"
 
@@ -235,7 +232,6 @@ GIVEN_DEVICE = {
         """,
 }
 
-
 GOT = "self.device = torch.device(device)"
 IF_GIVEN = f"if device:\n{' ' * 20}{GOT}\n{' ' * 16}else:\n{' ' * 20}device = 'cuda'"
 
@@ -257,8 +253,7 @@ def test_a_class_of_another_file_keeps_the_device_it_got(
 ) -> None:
     """Other scripts of the project give theirs; where a call gives none, the default would be one GPU for all processes."""
     trainer, script = GIVEN_DEVICE["trainer"].replace(GOT, got), GIVEN_DEVICE["train"].format(given=given)
-    convert(write(tmp_path, trainer=trainer, train=script), "train")
-    after = (tmp_path / "trainer.py").read_text()
+    after = rewritten(tmp_path, "train", trainer=trainer, train=script)["trainer"]
     assert (GOT in after) is stays
     assert ("self.at = torch.device(device)" in after) is ("put('cuda'" not in given)
 
@@ -273,7 +268,6 @@ def start(backend="gloo"):
 def number():
     return dist.get_rank() if dist.is_initialized() else 0
 """
-
 
 IN_GROUP = """
 import torch
@@ -292,7 +286,6 @@ def main():
 if __name__ == "__main__":
     result = main()
 """
-
 
 NUMBERED = OWN_GROUP.replace('backend="gloo"', "rank=-1, size=-1").replace(
     "=backend", "='gloo', rank=rank, world_size=size"
@@ -333,7 +326,6 @@ if __name__ == "__main__":
     print(rows.sum())
     result = learn(rows)
 """
-
 
 OTHER = """
 import torch

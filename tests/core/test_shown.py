@@ -4,7 +4,7 @@ import pytest
 from crosstrain_migrate.core.conversion import convert
 
 from .converting import notes
-from .support import table
+from .support import each_row, table
 
 SCRIPT = """\
 import torch
@@ -57,26 +57,24 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
     assert expected in _shown(line)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "if loss.item() < best: print(loss.item())",  # processes would part
-        "if y.sum() > 2: print(loss.item())",  # the batch is another one on each
-        "if rank == 0: print(loss.item())",  # one process alone
-        "if is_main: print(loss.item())",
-        "if args.master: print(loss.item())",
-        "if random.random() < 0.1: print(loss.item())",  # a draw of the process's own
-        "if time.time() - start > 60: print(loss.item())",  # a clock
-        "if self.full: print(loss.item())\n        self.full = y.sum() > 2",  # bound in the loop, by the batch
-        "if y.sum() > 2: n += 1\n        if n % 10 == 0: print(loss.item())",  # counted on some processes
-        "if y.sum() > 2: continue\n        print(loss.item())",  # some processes are past it
-        "print(loss.item(), hits.item())",  # a count beside a mean: together or not at all
-        "if i % 10 == 0 and rank == 0: print(i * len(x))",
-        "print(i * len(model), len(model) * len(x))",  # no rows of the batch
-        "print(loss.item(), file=log)",
-        "bar.set_postfix(loss=loss.item())",  # a bar's own text may be a share
-    ],
-)
+@each_row(r"""
+line
+if loss.item() < best: print(loss.item())  # processes would part
+if y.sum() > 2: print(loss.item())  # the batch is another one on each
+if rank == 0: print(loss.item())  # one process alone
+if is_main: print(loss.item())
+if args.master: print(loss.item())
+if random.random() < 0.1: print(loss.item())  # a draw of the process's own
+if time.time() - start > 60: print(loss.item())  # a clock
+if self.full: print(loss.item())\n        self.full = y.sum() > 2  # bound in the loop, by the batch
+if y.sum() > 2: n += 1\n        if n % 10 == 0: print(loss.item())  # counted on some processes
+if y.sum() > 2: continue\n        print(loss.item())  # some processes are past it
+print(loss.item(), hits.item())  # a count beside a mean: together or not at all
+if i % 10 == 0 and rank == 0: print(i * len(x))
+print(i * len(model), len(model) * len(x))  # no rows of the batch
+print(loss.item(), file=log)
+bar.set_postfix(loss=loss.item())  # a bar's own text may be a share
+""")
 def test_what_may_differ_between_the_processes_stays(line: str) -> None:
     assert "reduce" not in _shown(line)
 
@@ -214,14 +212,12 @@ def test_the_last_loss_that_a_training_returns_is_said(call: str, is_said: bool)
     assert bool(notes(f"<torch>\n<model>\n{learn}{call}\n", "CT602")) is is_said
 
 
-@pytest.mark.parametrize(
-    ("number", "behind", "is_said"),
-    [
-        ("loss.item()", "print(net.kept)", True),
-        ("loss.item()", "pass", False),
-        ("1", "print(net.kept)", False),
-    ],
-)
+@each_row("""
+number => behind => is_said
+loss.item() => print(net.kept) => True
+loss.item() => pass => False
+1 => print(net.kept) => False
+""")
 def test_a_loss_in_a_list_of_an_object_that_the_caller_reads_is_said(
     number: str, behind: str, is_said: bool
 ) -> None:
@@ -240,16 +236,14 @@ def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
     assert notes(f"<torch>\n{above}<model>\n{loop}{behind}", "CT602")
 
 
-@pytest.mark.parametrize(
-    ("goes", "read", "is_said"),
-    [
-        ('kept["loss"].append(loss.item()); loss', "1", True),
-        ("self.loss_all", "self.loss_all", True),
-        ("self.loss_all", 'getattr(self, "loss_" + kept)', True),
-        ("self.loss_all", 'getattr(self, "rate_" + kept)', False),
-        ("loss", "1", False),
-    ],
-)
+@each_row("""
+goes => read => is_said
+kept["loss"].append(loss.item()); loss => 1 => True
+self.loss_all => self.loss_all => True
+self.loss_all => getattr(self, "loss_" + kept) => True
+self.loss_all => getattr(self, "rate_" + kept) => False
+loss => 1 => False
+""")
 def test_a_loss_that_a_step_keeps_where_others_read_it_is_said(goes: str, read: str, is_said: bool) -> None:
     step = "loss = self.loss_all = F.mse_loss(model(x), y)\n        optimizer.zero_grad()\n        "
     step = (

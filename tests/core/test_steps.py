@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted, notes
+from .support import each_row
 
 STEP = """
 import random
@@ -72,13 +73,11 @@ def test_noise_and_a_choice_among_own_rows_are_no_coins(step: str) -> None:
     assert "common_draws" not in converted(STEP.format(step=step))
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "loss = F.mse_loss(model(x), y, reduction='sum') + 0.01 * model.weight.norm()\n    loss /= len(x)",
-        "part = F.mse_loss(model(x), y, reduction='sum')\n    part /= len(x)\n    loss = part + model.weight.norm()",
-    ],
-)
+@each_row(r"""
+loss
+loss = F.mse_loss(model(x), y, reduction='sum') + 0.01 * model.weight.norm()\n    loss /= len(x)
+part = F.mse_loss(model(x), y, reduction='sum')\n    part /= len(x)\n    loss = part + model.weight.norm()
+""")
 def test_a_sum_that_is_divided_later_is_no_sum(loss: str) -> None:
     text = STEP.format(step=f"    {loss}\n    loss.backward()\n    optimizer.step()")
     assert "loss_reduction" not in converted(text)

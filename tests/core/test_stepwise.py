@@ -1,8 +1,7 @@
 """Trainings that take batches by `next`, and whose steps, or whose trainer, are functions of their own."""
 
-import pytest
-
 from .converting import converted, notes
+from .support import each_row
 
 ADAPTS = """
 import argparse
@@ -98,16 +97,14 @@ def test_a_batch_that_is_asked_for_a_key_is_no_number() -> None:
     assert "reduce(" not in converted(TRAINER)
 
 
-@pytest.mark.parametrize(
-    ("shown", "kept", "asked", "is_said"),
-    [
-        ("print(losses)", "pass", "1", True),
-        ("print('step')", "pass", "1", False),
-        ("pass", "self.log['a'].append(loss.item())", "self.log", True),
-        ("pass", "self.log['a'].append(loss.item())", "1", False),
-        ("pass", "self.log['a'].append(1)", "self.log", False),
-    ],
-)
+@each_row("""
+shown => kept => asked => is_said
+print(losses) => pass => 1 => True
+print('step') => pass => 1 => False
+pass => self.log['a'].append(loss.item()) => self.log => True
+pass => self.log['a'].append(loss.item()) => 1 => False
+pass => self.log['a'].append(1) => self.log => False
+""")
 def test_what_a_step_returns_or_keeps_is_one_process_s_own(
     shown: str, kept: str, asked: str, is_said: bool
 ) -> None:
@@ -135,18 +132,16 @@ for epoch in range(2):
 """
 
 
-@pytest.mark.parametrize(
-    ("returned", "inside", "behind", "becomes"),
-    [
-        ("loss.item()", "pass", "loss", 'print(epoch, accelerator.reduce(loss, "mean"))'),
-        ("float(loss)", "print(f'{loss}')", "0", "print(f'{accelerator.reduce(loss, \"mean\")}')"),
-        ("loss.item()", "pass", "total / (i + 1)", 'total = accelerator.reduce(total, "mean")'),
-        ("loss", "print(loss)", "0", ".print(loss)"),
-        ("(loss.item(), x)", "print(loss)", "0", ".print(loss)"),
-        ("loss.item()", "if loss > 3: print(loss)", "0", ".print(loss)"),
-        ("loss.item()", "print(len(x) * loss)", "0", ".print(len(x) * loss)"),
-    ],
-)
+@each_row("""
+returned => inside => behind => becomes
+loss.item() => pass => loss => print(epoch, accelerator.reduce(loss, "mean"))
+float(loss) => print(f'{loss}') => 0 => print(f'{accelerator.reduce(loss, "mean")}')
+loss.item() => pass => total / (i + 1) => total = accelerator.reduce(total, "mean")
+loss => print(loss) => 0 => .print(loss)
+(loss.item(), x) => print(loss) => 0 => .print(loss)
+loss.item() => if loss > 3: print(loss) => 0 => .print(loss)
+loss.item() => print(len(x) * loss) => 0 => .print(len(x) * loss)
+""")
 def test_the_loss_that_a_step_returns_is_shown_of_the_whole_batch(
     returned: str, inside: str, behind: str, becomes: str
 ) -> None:

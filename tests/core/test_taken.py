@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, notes
 from .projects import convert, train, write
+from .support import each_row
 
 TAKEN = """
 <torch>
@@ -22,15 +23,13 @@ for epoch in range(2):
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "how", "take", "bounded"),
-    [
-        ("len(rows) // 2", ", shuffle=True", "x, = next(batches)", True),
-        ("len(loader)", ", shuffle=True", "x, = next(batches)", False),
-        ("len(rows) // 2", "", "x, = next(batches)", False),  # it may have no length
-        ("len(rows) // 2", ", shuffle=True", "x, = next(batches, [rows])", False),
-    ],
-)
+@each_row("""
+number => how => take => bounded
+len(rows) // 2 => , shuffle=True => x, = next(batches) => True
+len(loader) => , shuffle=True => x, = next(batches) => False
+len(rows) // 2 => '' => x, = next(batches) => False  # it may have no length
+len(rows) // 2 => , shuffle=True => x, = next(batches, [rows]) => False
+""")
 def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take: str, bounded: bool) -> None:
     text = TAKEN.format(number=number, how=how, take=take)
     after = converted(text)

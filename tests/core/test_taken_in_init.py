@@ -81,7 +81,6 @@ for step in range(4):
     <step model(x).mean()>
 """
 
-
 LENGTH = "\n    def __len__(self):\n        return len(self.loader)"
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from .converting import converted, notes, once_more
+from .support import each_row
 
 CHOSEN_INSIDE = """import argparse
 import os
@@ -20,14 +21,12 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        "choose(args)",
-        'os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu',
-        'os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)',
-    ],
-)
+@each_row("""
+choice
+choose(args)
+os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
+os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
+""")
 def test_the_accelerator_comes_behind_the_choice_of_a_gpu(choice: str) -> None:
     text = CHOSEN_INSIDE.format(first=choice, then="pass")
     assert f"{choice}\n    accelerator = Accelerator()\n" in converted(text)
@@ -129,23 +128,21 @@ def test_one_process_writes_what_an_object_opens_above_or_below_the_choice(lines
     assert "open(path if " in converted(LOGGED.format(lines=lines.format(choice=choice, made=made)))
 
 
-@pytest.mark.parametrize(
-    ("gpus", "test"),
-    [
-        ('"0"', '"LOCAL_RANK" not in os.environ'),
-        ("str(args.gpu)", '"LOCAL_RANK" not in os.environ or "," in str(args.gpu)'),
-        ("args.gpu.strip()", '"LOCAL_RANK" not in os.environ or "," in args.gpu.strip()'),
-        ("gpus[:-1]", '"LOCAL_RANK" not in os.environ or "," in gpus[:-1]'),
-        ('"0,1"', ""),  # the processes share them
-        ('"-1"', ""),  # the CPU
-        ('",".join(args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
-        ('",".join(str(i) for i in args.gpus)', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
-        ('", ".join(map(str, args.gpus))', '"LOCAL_RANK" not in os.environ or len(args.gpus) != 1'),
-        ('",".join(str(i) for i in args.gpus if i)', ""),
-        ('",".join(str(i) for i in gpus_of(args))', ""),  # would be asked twice
-        ("str(args.local_rank)", ""),  # each process has its own
-    ],
-)
+@each_row("""
+gpus => test
+"0" => "LOCAL_RANK" not in os.environ
+str(args.gpu) => "LOCAL_RANK" not in os.environ or "," in str(args.gpu)
+args.gpu.strip() => "LOCAL_RANK" not in os.environ or "," in args.gpu.strip()
+gpus[:-1] => "LOCAL_RANK" not in os.environ or "," in gpus[:-1]
+"0,1" => ''  # the processes share them
+"-1" => ''  # the CPU
+",".join(args.gpus) => "LOCAL_RANK" not in os.environ or len(args.gpus) != 1
+",".join(str(i) for i in args.gpus) => "LOCAL_RANK" not in os.environ or len(args.gpus) != 1
+", ".join(map(str, args.gpus)) => "LOCAL_RANK" not in os.environ or len(args.gpus) != 1
+",".join(str(i) for i in args.gpus if i) => ''
+",".join(str(i) for i in gpus_of(args)) => ''  # would be asked twice
+str(args.local_rank) => ''  # each process has its own
+""")
 def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: str) -> None:
     """Launched processes would all have the same one."""
     choice = f'os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'
@@ -155,13 +152,11 @@ def test_one_gpu_is_visible_to_a_process_that_nobody_launched(gpus: str, test: s
     assert once_more(after) == after
 
 
-@pytest.mark.parametrize(
-    ("gpus", "test"),
-    [
-        ("args.gpu", 'args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)'),
-        ('"0"', 'args.gpu and "LOCAL_RANK" not in os.environ'),
-    ],
-)
+@each_row("""
+gpus => test
+args.gpu => args.gpu and ("LOCAL_RANK" not in os.environ or "," in args.gpu)
+"0" => args.gpu and "LOCAL_RANK" not in os.environ
+""")
 def test_what_asks_for_the_option_goes_first(gpus: str, test: str) -> None:
     """What is None is not looked into."""
     choice = f'if args.gpu:\n        os.environ["CUDA_VISIBLE_DEVICES"] = {gpus}'

@@ -7,6 +7,7 @@ import pytest
 from .converting import conversion, notes
 from .converting import converted as text_of
 from .projects import convert, train, write
+from .support import each_row
 
 # What stands above the wrapping, and behind it.
 USED = {
@@ -189,17 +190,15 @@ def test_a_layer_that_shares_its_statistics_between_replicas_is_named(layer: str
     assert any("batch statistics" in note.reason for note in notes(text, "CT301")) is (used == "Heir")
 
 
-@pytest.mark.parametrize(
-    ("size", "factor"),
-    [
-        ("8 * args.num_gpu", "args.num_gpu"),
-        ("args.rows * max(1, torch.cuda.device_count())", "max(1, torch.cuda.device_count())"),
-        ("8 * len(ids)", "len(ids)"),
-        ("8 * len(args.seen['gpus'])", "len(args.seen['gpus'])"),
-        ("8 * args.views", ""),  # no number of GPUs
-        ("args.gpus + 8", ""),
-    ],
-)
+@each_row("""
+size => factor
+8 * args.num_gpu => args.num_gpu
+args.rows * max(1, torch.cuda.device_count()) => max(1, torch.cuda.device_count())
+8 * len(ids) => len(ids)
+8 * len(args.seen['gpus']) => len(args.seen['gpus'])
+8 * args.views => ''  # no number of GPUs
+args.gpus + 8 => ''
+""")
 @pytest.mark.parametrize("wrapper", ["torch.nn.DataParallel(model, device_ids=ids)", ""])
 @pytest.mark.parametrize(
     "given", ["size", "batch_sampler=Buckets([], 4, size)", "batch_sampler=Buckets([], batch_size=size)"]

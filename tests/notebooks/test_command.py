@@ -16,7 +16,6 @@ from .support import KERNEL, cells, notebook
 # The place where the objects are prepared is kept away, and without it there is no conversion.
 REFUSED = FLAT.replace("# Train it.\n", "# migrate: off\n")
 
-
 Run = Callable[..., Ran]
 
 

@@ -23,7 +23,6 @@ SEARCH = {
 }
 SECOND = {"setup": "other = torch.optim.LBFGS(model.parameters())", "after_step": "other.step(closure)"}
 
-
 LAST = script(**SEARCH)
 
 

@@ -177,7 +177,6 @@ esac
 """
 CROSSTRAIN = 'printf "%s|" "$PJRT_DEVICE" "$@" >> calls.txt; echo >> calls.txt; exit "${EXIT:-0}"'
 
-
 TPU_PROGRAMS = {"gcloud": GCLOUD, "curl": CURL, "crosstrain": CROSSTRAIN, "sleep": ""}
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from crosstrain import Accelerator, AcceleratorState, DataLoaderConfiguration, GradientState, PartialState
@@ -155,6 +156,19 @@ def test_an_accelerator_in_a_helper_of_one_rank_waits_for_nobody(tmp_path: Path,
     assert zero[0] != one[0]  # the script's own seeds
     assert zero[1:] == one[1:] == (0.5, 0.5)
     assert list(torch.load(tmp_path / "weights.pt")) == ["weight", "bias"]
+
+
+def _unseeded(group_of_one: bool) -> float:
+    PartialState(cpu=True, group_of_one=group_of_one)
+    np.random.seed()  # ranks are forked alike
+    Accelerator()
+    return float(np.random.rand())
+
+
+@pytest.mark.parametrize("group_of_one", [True, False])
+def test_a_script_that_makes_its_group_draws_by_each_process_what_nobody_seeds(group_of_one: bool) -> None:
+    zero, one = run_ranks(_unseeded, 2, group_of_one)
+    assert (zero == one) is not group_of_one
 
 
 def _made_on_rank_0_alone(first: str) -> tuple[int, float]:

@@ -114,7 +114,6 @@ for epoch in range(2):
     {say}(f"epoch {{epoch}} {{total:.3f}} in {{time.perf_counter() - begin:.6f}} s, done at {{time.strftime('%H:%M:%S')}}")
 """
 
-
 NAMES = "model, optimizer, train"
 
 

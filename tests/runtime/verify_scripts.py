@@ -24,7 +24,6 @@ for i in range(0, 96, 16):
 print("done", *sys.argv[1:])
 """
 
-
 DISTRIBUTED = """
 import os, sys, torch
 from torch import nn

@@ -103,6 +103,11 @@ class Plan:
             self._inserted.add((statement, code))
             self.edits.append(e.InsertAfter(statement, rule, reason, transaction=group, code=code))
 
+    def within(self, statement: ast.stmt, rule: str, reason: str, context: str, group: str = CORE) -> None:
+        if (statement, context) not in self._inserted:
+            self._inserted.add((statement, context))
+            self.edits.append(e.Within(statement, rule, reason, transaction=group, context=context))
+
     def remove(self, statement: ast.stmt, rule: str, reason: str) -> None:
         self.edits.append(e.RemoveStatement(statement, rule, reason))
 

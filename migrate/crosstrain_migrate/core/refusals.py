@@ -16,6 +16,7 @@ from crosstrain_migrate.syntax.walks import walk_all
 
 from .distributed.group import is_called_below
 from .distributed.mapping import distributes_itself, shards_layers
+from .distributed.processes import is_process, ranks_of
 from .plan import Plan, finding_at
 from .reading.data import Data
 from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
@@ -205,21 +206,14 @@ def _own_processes(script: Script) -> list[Finding]:
 
 
 def _own_ranks(script: Script) -> list[Finding]:
-    """Processes that are started one by one and join a group by ranks of the script's own: beside the launcher's, each
+    """Processes that join a group by ranks of the script's own, and that no loop over ranks starts: beside the launcher's, each
     would be alone, or a rank that is there already."""
-    joins = {script.frame(call) for call in script.calls if script.makes_group(call)}
-    for call in script.calls if joins else ():
-        target = next((k.value for k in call.keywords if k.arg == "target"), None)
-        if target is None or last_name(call.func) != "Process" or not script.is_reached(call):
-            continue
-        runs = script.functions(script.last(target))
-        if any(is_called_below(script, frame, one) for frame in joins for one in runs):
-            reason = "the script starts its own processes, each with a rank of the group"
-            remedy = (
-                "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
-            )
-            return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED)]
-    return []
+    reason = "the script starts its own processes, each with a rank of the group"
+    remedy = "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
+    apart = [
+        c for c in script.spawns if is_process(c) and script.is_reached(c) and ranks_of(script, c) is None
+    ]
+    return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED) for call in apart[:1]]
 
 
 def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:

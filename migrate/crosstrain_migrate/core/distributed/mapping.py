@@ -24,6 +24,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
 from .group import is_called_below, plan_start
+from .processes import is_process, plan_processes
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
@@ -219,6 +220,9 @@ class Mapping:
     def _spawn(self, call: ast.Call) -> None:
         """`mp.spawn(worker, args=(...))`: the launcher starts the processes, each calls the worker."""
         self._tell_launcher(call)
+        if is_process(call):
+            plan_processes(self.plan, call)
+            return
         named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
         given, code = named.get("args"), f"{{worker}}({self.plan.state(call)}.local_process_index"
         holes = {"worker": named["fn"]}

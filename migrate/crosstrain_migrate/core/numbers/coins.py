@@ -17,7 +17,6 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import is_function_frame
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -64,7 +63,7 @@ class Coins:
         elif thrown:
             for statement in thrown:
                 context = f"{accelerator}.common_draws()"
-                self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+                self.plan.within(statement, RULE, REASON, context, GROUP)
         else:
             name = self.script.free_name("coin", "common_coin", "coin_of_all")
             code = f"with {accelerator}.common_draws():\n    {name} = {self.script.source(node.test)}"

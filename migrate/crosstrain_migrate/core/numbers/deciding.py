@@ -16,12 +16,11 @@ from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .changes import binding
-from .made_alike import RULE, MadeAlike, compares, may_be_missing
+from .made_alike import GROUP, RULE, MadeAlike, compares, may_be_missing
 
 _SAVES = words("save save_model save_pretrained save_checkpoint copyfile copy dump load_state_dict")
 _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "shutil.copy")
@@ -56,7 +55,7 @@ class Decisions:
         for node, by in decisions:
             for call in self._redrawing(node) if not self._is_own(node, by) else ():
                 context = f"{self._alike.accelerator(call)}.common_draws()"
-                self.plan.add(e.Within(self.script.statement(call), RULE, ANEW, context=context))
+                self.plan.within(self.script.statement(call), RULE, ANEW, context, GROUP)
         remedy = 'decide by its mean, `accelerator.reduce(x, "mean")`'
         for node, by in decisions:
             if self._is_own(node, by) and not self._skips_batch(node) and compares(by):

@@ -4,6 +4,7 @@ function is given it, or in the test itself."""
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 
 from crosstrain_migrate.core.output.writers import asks_for_files
@@ -15,8 +16,8 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import losses_in
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.core.training.backward import losses_in, trained_loss
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -74,6 +75,13 @@ class MadeAlike:
             is_one = is_number(self.script, node)
             return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
+            whole = binding(self.script, node.value)
+            if (
+                whole is not None
+                and isinstance(whole[1], ast.Call)
+                and self.differing.calls_trained(whole[1])
+            ):
+                return False  # rows of a model's answer
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):
             return False
@@ -124,7 +132,7 @@ class MadeAlike:
         if bound is None:
             return self._where_given(frame, node, depth) or self._where_collected(node, depth)
         statement, value = bound
-        if self._is_of_step(statement):
+        if self._is_of_step(statement) or self._goes_backward(node, statement):
             return False
         if isinstance(statement, ast.AugAssign):
             self._repair_all([(one, statement) for one in self.atoms(statement.value)], depth + 1)
@@ -260,6 +268,17 @@ class MadeAlike:
         """Whether a statement runs in every step of the training, where a number may flow into backward."""
         loops = [loop for loop in self.script.loops_around(statement) if loop in self._steps]
         return bool(loops) and not any(isinstance(one, ast.If) for one in self._up_to(statement, loops[0]))
+
+    def _goes_backward(self, node: ast.expr, statement: ast.stmt) -> bool:
+        """Whether a pass of the function starts from what a statement binds."""
+        frame, text, above = self.script.frame(node), ast.unparse(node), place_of(statement)
+        passes = [one for one in self.roles.backwards if one.frame is frame]
+        starts = [place_of(one.call) for one in passes if written(trained_loss(self.script, one)) == text]
+        others = [
+            one for one in self.script.stores(frame, text) if self.script.statement(one) is not statement
+        ]
+        end = min((place for place in map(place_of, others) if place > above), default=(sys.maxsize, 0))
+        return any(above < start < end for start in starts)
 
     def _up_to(self, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
         for one in self.script.around(node):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, OURS, Plan
@@ -125,6 +126,8 @@ class Merging:
         counts = self._counts(one, header) if one.phase else []
         shown = self._moved_by_hand(one)
         header = min([header, *map(self.script.statement, (*counts, *shown))], key=place_of)
+        if one.again:  # above both branches
+            header = self._within(self.script.suite_of(self._outwards(one, one.loop)), header)
         self.plan.before(self._outwards(one, header), RULE, REASON, f"{name} = {made}", group)
         for source in (one.source, *one.again, *counts):
             self.plan.replace(source, RULE, "", name, group)
@@ -160,7 +163,7 @@ class Merging:
                 statement = above
             if statement in suite and place_of(statement) < place_of(place):
                 place = statement
-        named = [self.script.statement(one.source)]
+        named = [self._within(suite, self.script.statement(source)) for source in (one.source, *one.again)]
         if one.phase and text:  # what the loop counts to is the number of the batches that it is given
             named += [self.script.statement(read) for read in self.script.reads(one.frame, text)]
         named += [self.script.statement(total) for total in self._moved_by_hand(one)]
@@ -169,6 +172,11 @@ class Merging:
             if statement in suite and max(bound, default=(0, 0)) < place_of(statement) < place_of(place):
                 place = statement
         return self._outwards(one, place)
+
+    def _within(self, suite: Sequence[ast.stmt], statement: ast.stmt) -> ast.stmt:
+        """The statement of a block in which another one stands, or that itself."""
+        around = {*self.script.around(statement)}
+        return next((s for s in suite if s in around), statement)
 
     def _outwards(self, one: Dealt, place: ast.stmt) -> ast.stmt:
         """The same place outside the blocks and loops around it that bind nothing of what is read there."""

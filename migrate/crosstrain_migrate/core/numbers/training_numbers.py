@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import Pass, adds_itself
-from .changes import Change
+from .changes import Change, is_bound_before
 from .means import is_object
 from .returned import returns_loss, without_tail
 from .whole_counts import WholeCounts, plan_bars
@@ -117,6 +117,7 @@ class TrainingNumbers:
         """Plans what becomes of each number behind a loop."""
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
+        kinds |= {text: UNSURE for text in kinds if not is_bound_before(self.script, loop, text)}
         self._keep_together(Pass(self.script, data.frame, loop), kinds)
         kinds = {
             text: kind for text, kind in kinds.items() if not adds_itself(self.script, data.frame, loop, text)

@@ -15,7 +15,6 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank, is_plain
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
@@ -67,7 +66,7 @@ class Downloads:
         for statement, state in self._first_there.items():
             if not any(one in self._first_there for one in self.script.around(statement)):
                 context = f"{state}.main_process_first()"
-                self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+                self.plan.within(statement, RULE, REASON, context, GROUP)
 
     def _makes_chosen(self, call: ast.Call) -> bool:
         """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""

@@ -185,7 +185,7 @@ class Folders:
             return False
         self._may_exist(call, f"not {self.files.state(call)}.is_main_process")
         context = f"{self.files.state(call)}.main_process_first()"
-        self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+        self.plan.within(statement, RULE, REASON, context, GROUP)
         return True
 
     def _decide_alike(self, call: ast.Call, deciding: ast.If | ast.Try) -> bool:
@@ -318,7 +318,7 @@ class Folders:
         template = f"{given} or not {state}.is_main_process"
         if self.plan.replace(allowed, RULE, REASON, template, GROUP, given=allowed):
             context = f"{state}.main_process_first()"
-            self.plan.add(e.Within(statement, RULE, REASON, transaction=GROUP, context=context))
+            self.plan.within(statement, RULE, REASON, context, GROUP)
 
 
 def _stops(block: list[ast.stmt]) -> bool:

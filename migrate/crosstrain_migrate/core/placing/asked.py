@@ -304,23 +304,24 @@ def _may_be_unbound(script: Script, store: ast.AST) -> bool:
 
 
 def device_among_settings(script: Script, frames: list[Frame]) -> Choice | None:
-    """The choice of an entry that something is moved to, where a dictionary says that it is the CPU, or a file says what it
-    is; the script sets it nowhere else. In a notebook each process would have to set it again: it stays."""
+    """The choice of an entry or attribute that something is moved to, where a dictionary says that it is the CPU, or a file says
+    what it is; the script sets it nowhere else. In a notebook each process would have to set it again: it stays."""
     if is_linked(script.text):
         return None
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)):
         for node in script.within(frame):
             given = node.args[0] if is_method(node, "to") and node.args else None
-            keys = _keys(given)
-            if given is None or not keys or "device" not in keys[-1].lower() or _is_set(script, keys[-1]):
+            if not isinstance(given, ast.Name | ast.Attribute | ast.Subscript):
                 continue
-            home, text = origin(script, frame, ast.unparse(given))
-            root = ast.parse(text, mode="eval").body
-            while isinstance(root, ast.Subscript):
-                root = root.value
-            stores = script.stores(home, root.id) if isinstance(root, ast.Name) and home in frames else []
-            values = script.values(home, root.id) if isinstance(root, ast.Name) else []
-            if len(stores) != 1 or len(values) != 1 or not _may_say(values[0], keys):
+            by_name = not isinstance(given, ast.Subscript)
+            home, text = origin(script, frame, ast.unparse(given), through_names=by_name)
+            root, keys = _keys(ast.parse(text, mode="eval").body)
+            if not keys or "device" not in keys[-1].lower() or _is_set(script, keys[-1]):
+                continue
+            stores, values = script.stores(home, root), script.values(home, root)
+            if home not in frames or len(stores) != 1 or len(values) != 1:
+                continue
+            if not _reads_file(script, home, values[0]) and (by_name or not _says_cpu(values[0], keys)):
                 continue
             below = behind(script, home, stores[0])
             if below is not None:
@@ -329,29 +330,48 @@ def device_among_settings(script: Script, frames: list[Frame]) -> Choice | None:
     return None
 
 
-def _keys(node: ast.expr | None) -> list[str]:
-    """`["train", "device"]` of `config["train"]["device"]`; empty for another expression."""
+def _keys(node: ast.expr) -> tuple[str, list[str]]:
+    """`config` and `["train", "device"]` of `config["train"]["device"]` or `config.train.device`; no keys for another expression."""
     keys: list[str] = []
-    while isinstance(node, ast.Subscript):
-        if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
-            return []
-        keys.insert(0, node.slice.value)
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+        if not isinstance(key, str):
+            return "", []
+        keys.insert(0, key)
         node = node.value
-    return keys if isinstance(node, ast.Name) else []
+    return (node.id, keys) if isinstance(node, ast.Name) else ("", [])
 
 
 def _is_set(script: Script, key: str) -> bool:
-    """Whether the script assigns an entry of that name, or gives it to a function that sets it."""
+    """Whether the script assigns an entry or attribute of that name."""
     return any(
-        isinstance(one.ctx, ast.Store) and isinstance(one.slice, ast.Constant) and one.slice.value == key
-        for one in script.table.each(ast.Subscript)
+        isinstance(one.ctx, ast.Store) and key in (getattr(one, "attr", ""), _entry(one))
+        for one in script.table.each(ast.Subscript, ast.Attribute)
     )
 
 
-def _may_say(value: ast.expr, keys: list[str]) -> bool:
-    """Whether a variable is a file's settings, or a dictionary that says "cpu" under these keys."""
-    if isinstance(value, ast.Call):
-        return last_name(value.func) in _READS
+def _entry(node: ast.AST) -> object:
+    return getattr(getattr(node, "slice", None), "value", None)
+
+
+def _reads_file(script: Script, frame: Frame, value: ast.expr, depth: int = 5) -> bool:
+    """Whether a value is a file's settings: `yaml.safe_load(file)`, `EasyDict(yaml.load(file))`, or what a function returns."""
+    if isinstance(value, ast.Name):
+        values = script.values(frame, value.id) if depth else []
+        return len(values) == 1 and _reads_file(script, frame, values[0], depth - 1)
+    if not isinstance(value, ast.Call) or not depth:
+        return False
+    if last_name(value.func) in _READS:
+        return True
+    if functions := script.functions_of(value):
+        returned = [(one, given) for one in functions for given in script.returned(one)]
+        return bool(returned) and all(_reads_file(script, one, given, depth - 1) for one, given in returned)
+    given = (*value.args, *(k.value for k in value.keywords))
+    return any(_reads_file(script, frame, one, depth - 1) for one in given)
+
+
+def _says_cpu(value: ast.expr, keys: list[str]) -> bool:
+    """Whether a dictionary says "cpu" under these keys."""
     inner: ast.expr | None = value
     for key in keys:
         if not isinstance(inner, ast.Dict):

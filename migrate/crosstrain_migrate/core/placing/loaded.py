@@ -1,5 +1,5 @@
 """CT105: a whole model that comes out of a file, by itself or in a dictionary, `model = torch.load("best.pt")["model"]`, comes to
-its process's device.
+its process's device, and so does an optimizer, whose momentum nothing moves.
 
 The main process has saved it from its own. Weights in a dictionary go by `load_state_dict` to where the model is.
 """
@@ -23,8 +23,9 @@ REASON = "the file has the device of the process that saved it"
 
 
 def plan_loaded(plan: Plan, accelerators: Accelerators) -> None:
-    """Plans where models are loaded to, unless the author says it, or moves them afterwards."""
-    script, models = plan.script, {text for text, _ in plan.models}
+    """Plans where models and optimizers are loaded to, unless the author says it, or moves them afterwards."""
+    script = plan.script
+    held = {text for text, _ in plan.models} | {one.text for one in accelerators.roles.optimizers}
     for call in script.calls:
         statement = script.statement(call)
         if script.dotted(call.func) != "torch.load" or len(call.args) != 1 or not script.is_reached(call):
@@ -39,12 +40,12 @@ def plan_loaded(plan: Plan, accelerators: Accelerators) -> None:
         ]
         bound = (one for part in entries if isinstance(one := script.parent(part), ast.Assign))
         texts = [text, *(written(one.targets[0]) for one in bound)]
-        found = [one for one in texts if one in models or _is_asked(script, frame, one, 0)]
+        found = [one for one in texts if one in held or _is_asked(script, frame, one, 0)]
         # `torch.set_rng_state(checkpoint["rng"])` takes it from the CPU
         sets_draws = any(
             last_name(getattr(script.parent(one), "func", one)) == "set_rng_state" for one in entries
         )
-        if found and not sets_draws and not any(_says_where(script, call, one) for one in found):
+        if found and not sets_draws and not all(_says_where(script, call, one) for one in found):
             code = f"map_location={accelerators.state(call, RULE)}.device"
             plan.add(e.InsertArgument(call, RULE, REASON, transaction=RULE, code=code))
 

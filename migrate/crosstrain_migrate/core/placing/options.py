@@ -100,7 +100,8 @@ class Options:
         if not is_function_frame(frame) or name not in self.script.parameters(frame):
             return self.script.values(frame, name)
         found: list[ast.expr] = list(self.script.values(frame, name))
-        for call in self.script.callers(frame):
+        started = [one for one in self.script.spawns if frame in self.script.run_as_process(one)]
+        for call in (*self.script.callers(frame), *started):
             if self.script.last(call.func) == frame.name:
                 value = self.script.argument_for(call, frame, name)
             else:
@@ -110,11 +111,12 @@ class Options:
         return found
 
     def _spawned_with(self, call: ast.Call, frame: Function, name: str) -> ast.expr | None:
-        """What `mp.spawn(worker, args=(...))` gives for a parameter behind the process's number."""
+        """What `mp.spawn(worker, args=(...))` gives for a parameter behind the process's number, and `Process` for any."""
         given = next((k.value for k in call.keywords if k.arg == "args"), None)
         if call not in self.script.spawns or not isinstance(given, ast.Tuple):
             return None
-        value = self.script.argument_for(ast.Call(call.func, [call, *given.elts], []), frame, name)
+        number = [] if self.script.run_as_process(call) else [call]
+        value = self.script.argument_for(ast.Call(call.func, [*number, *given.elts], []), frame, name)
         return value if value is not call else None
 
 

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable
 
+from crosstrain_migrate.core.distributed.processes import ranks_of
 from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_method
@@ -41,6 +42,9 @@ class Ranks:
         self._done: set[ast.AST] = set()
 
     def run(self) -> None:
+        looped = [one for one in self.script.spawns if ranks_of(self.script, one) is not None]
+        for spawn in looped:  # the loop counts those of one machine, wherever else its number goes
+            self._spawned(spawn)
         for call in self.script.calls:
             if self.script.makes_group(call):
                 self._numbers_of(call)
@@ -216,7 +220,9 @@ class Ranks:
 
     def _spawned(self, spawn: ast.Call) -> None:
         """The number of processes, and the switch that asks for them, are the launcher's."""
-        count = next((k.value for k in spawn.keywords if k.arg == "nprocs"), None)
+        ranks = ranks_of(self.script, spawn)
+        counted = ranks.args if ranks is not None else [k.value for k in spawn.keywords if k.arg == "nprocs"]
+        count = next(iter(counted), None)
         option = self.options.read_by(count)
         if option is not None and not self._stores_of(option):
             self._default(option, "LOCAL_WORLD_SIZE", alone="1")

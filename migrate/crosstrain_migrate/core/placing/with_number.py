@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .asked import holds_options
 from .first import choose_visible, needs_accelerator
-from .known import Choice, frames_to_training, imports_of
+from .known import Choice, Place, frames_to_training, imports_of, set_by_calls
 from .numbered import gpu_number, numbers_among
 from .options import Options, root_of_text
 from .sides import is_about_gpu, side_of
@@ -61,7 +61,12 @@ def _with_number(
     # Settings of another file are known where the function begins that reads the script's own into them.
     is_imported = isinstance(frame, ast.Module) and bool(imports_of(frame, {root_of_text(number)}))
     frame = home if is_imported else frame
-    stores = [s for one in {number, root_of_text(number)} for s in script.stores(frame, one)]
+    root = root_of_text(number)
+    calls = [(one, call) for one in frames for call in set_by_calls(script, one, root)]
+    if isinstance(frame, ast.Module) and len(calls) == 1:  # of a function that sets it, `global args`
+        frame = calls[0][0]
+    stores: list[Place] = [s for one in {number, root} for s in script.stores(frame, one)]
+    stores += [call for one, call in calls if one is frame]
     if any(script.loops_around(s) for s in stores):
         return choice
     known = max(map(place_of, stores), default=(0, 0))
@@ -75,7 +80,7 @@ def _with_number(
     body = next((guard.body for guard in guards), frame.body)
     behind = [s for s in body if place_of(s) > known and frame in frames]
     needed = next((s for s in behind if needs_accelerator(script, s) or _names_gpu(script, s)), None)
-    uses = [s for s in behind if (number if is_imported else root_of_text(number)) in ast.unparse(s)]
+    uses = [s for s in behind if (number if is_imported else root) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
 

@@ -237,9 +237,15 @@ class TrainingData:
         if isinstance(node, ast.GeneratorExp):  # `(move(batch) for batch in loader)`
             return self.sources(frame, node.generators[0].iter, depth + 1)
         if isinstance(node, ast.Name) and node.id not in self.script.parameters(frame) and depth < DEPTH:
-            behind = [self._behind_name(frame, node, value, depth) for value in self._bound_to(frame, node)]
+            bound = self._bound_to(frame, node)
+            behind = [self._behind_name(frame, node, value, depth) for value in bound]
             found = [inner for inner in behind if inner is not None]
-            if found:  # a bar in one branch, another one in the other
+            if found and not any(
+                node in inner for inner in found
+            ):  # a bar in one branch, and none in the other
+                bare = (one for one in bound if isinstance(one, ast.Name | ast.Attribute))
+                found += [[one] for one in bare if written(one) != node.id]
+            if found:
                 return list(dict.fromkeys(one for inner in found for one in inner))
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
 

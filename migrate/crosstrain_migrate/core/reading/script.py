@@ -223,8 +223,20 @@ class Script(Code):
 
     @cached_property
     def spawns(self) -> list[ast.Call]:
-        """Where torch starts the processes of a script: `mp.spawn(work, nprocs=4)`, `mp.start_processes(work, ...)`."""
-        return [call for call in self.calls if _SPAWNS.search(self.dotted(call.func))]
+        """Where the processes of a script's group start: `mp.spawn(work, nprocs=4)`, `mp.start_processes(work, ...)`,
+        `Process(target=work, args=(rank, size))`."""
+        joins = [self.frame(call) for call in self.calls if self.makes_group(call)]
+        above = self.above(*joins) if joins else []
+        return [
+            call
+            for call in self.calls
+            if _SPAWNS.search(self.dotted(call.func))
+            or (last_name(call.func) == "Process" and any(one in above for one in self.run_as_process(call)))
+        ]
+
+    def run_as_process(self, call: ast.Call) -> list[Function]:
+        """The functions that `Process(target=work)` may run."""
+        return [one for k in call.keywords if k.arg == "target" for one in self.functions(self.last(k.value))]
 
     def makes_group(self, call: ast.Call) -> bool:
         """Whether a call is torch's `init_process_group`, and not a function of the project with such a name."""

@@ -65,6 +65,23 @@ def plan_counted_batches(
                     plan.replace(one, RULE, REASON, code, it=one)
 
 
+def plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, and that are computed from all
+    rows, `steps = len(rows) // size`, are those of one process where they are bound, and all that is counted by them."""
+    for data in roles.data:
+        around = list(plan.script.around(data.node))
+        tests = [one.test for one in around if isinstance(one, ast.If)]
+        loop = next((one for one in around if isinstance(one, ast.For)), None)
+        for cycle in walk_all(tests) if loop is not None else ():
+            if not isinstance(cycle, ast.BinOp) or not isinstance(cycle.op, ast.Mod) or loop is None:
+                continue
+            bound = plan.script.values(data.frame, written(cycle.right))
+            steps = bound[0] if len(bound) == 1 else cycle.right
+            if WholeCounts(plan, data, loop).is_of_rows(steps):
+                state = accelerators.may_be_at(steps) or plan.state(steps)
+                plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
+
+
 def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """What an object of the project that is dealt says of its batches, `rows.n_batches`, is its process's share beside a count of
     these, and where steps are computed of it, but for a schedule of torch; a sum over all is divided by all."""

@@ -14,7 +14,6 @@ from crosstrain_migrate.core.reading.forms import is_function_frame, is_method, 
 from crosstrain_migrate.core.reading.inputs import own_leaves, reads_own_gradients
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -43,7 +42,7 @@ def plan_local_passes(plan: Plan, roles: Roles, dealt: Sequence[ast.For]) -> Non
             continue
         plan.imports(call, "Accelerator", GROUP)
         context = f"Accelerator().no_sync({models.pop()})"
-        plan.add(e.Within(script.statement(call), RULE, REASON, transaction=GROUP, context=context))
+        plan.within(script.statement(call), RULE, REASON, context, GROUP)
 
 
 def _is_left_early(script: Script, call: ast.Call) -> bool:

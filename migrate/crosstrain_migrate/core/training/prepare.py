@@ -329,9 +329,11 @@ class Preparing:
         return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
 
     def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
-        if not those:
+        """Prepares those of a place, but what another method trains too, and has prepared above."""
+        new = (one for one in those if not behind or not self._is_prepared_above(frame, one.text, anchor))
+        ordered = sorted(dict.fromkeys(new), key=lambda one: _ORDER[one.kind])
+        if not ordered:
             return
-        ordered = sorted(dict.fromkeys(those), key=lambda one: _ORDER[one.kind])
         texts = list(dict.fromkeys(one.text for one in ordered))
         named = [text for text in texts if self._is_variable(frame, text)]
         others = [self._anchors.all_of(frame, text) for text in texts if text not in named]
@@ -345,6 +347,15 @@ class Preparing:
                 self._count_again(one, anchor, insert)
         if others:
             insert(anchor, RULE, REASON, f"{accelerator}.prepare({', '.join(others)})")
+
+    def _is_prepared_above(self, frame: Frame, text: str, anchor: ast.stmt) -> bool:
+        """Whether a block has prepared a variable, and has not bound it anew since."""
+        above, suite_of = self.plan.prepared.get((frame, text)), self.script.suite_of
+        if not isinstance(above, ast.stmt) or suite_of(above) is not suite_of(anchor):
+            return False
+        stores = map(place_of, self.script.stores(frame, text))
+        end = place_of(anchor)
+        return place_of(above) <= end and not any(place_of(above) < store < end for store in stores)
 
     def _count_again(self, one: Held, anchor: ast.stmt, insert: Callable[..., object]) -> None:
         """A number of batches that the top level asks for above the accelerator, which stands under `if __name__ ==

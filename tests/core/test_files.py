@@ -202,6 +202,16 @@ level = logging.INFO
 - logging.getLogger().setLevel("INFO")
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
 logging.getLogger("quiet").setLevel("ERROR")
+== a level that a function has by itself
+def set_up(level=logging.INFO):
+    shown = logging.StreamHandler()
+-     shown.setLevel(level)
++     shown.setLevel(level if accelerator.is_main_process else logging.WARNING)
+set_up()
+== but not one that it is given, and that may be any
+def set_up(level):
+    logging.getLogger().setLevel(level)
+set_up(args.level)
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)
 == an event file

@@ -45,17 +45,14 @@ def cases(text: str) -> list[Trap]:
     return [_case(*part.partition("\n")[::2]) for part in re.split("^== ", text, flags=re.MULTILINE)[1:]]
 
 
-def table(text: str) -> list[tuple[str, ...]]:
-    """The rows of a text, `given => expected`, in which `\\n` ends a line."""
-    return [tuple(row.replace("\\n", "\n").split(" => ")) for row in text.strip().splitlines()]
-
-
 def each_row(text: str) -> pytest.MarkDecorator:
     r"""Parameters of a test: a line of their names, then a line for each case, `=>` between the cells.
 
-    `\n` ends a line in a cell, `''` is an empty one, and words for truth and None are values. `#` begins a comment.
+    `\n` ends a line in a cell, `''` is an empty one, and words for truth and None are values. `#` begins a comment. A line that
+    begins with `=>` goes on with the case above it.
     """
-    lines = [line.partition("  # ")[0] for line in text.strip().splitlines() if not line.startswith("# ")]
+    lines = text.strip().replace("\n=> ", " => ").splitlines()
+    lines = [line.partition("  # ")[0] for line in lines if not line.startswith("# ")]
     names, *rows = [[_value(cell) for cell in line.split(" => ")] for line in lines]
     return pytest.mark.parametrize(",".join(names), rows if len(names) > 1 else [only for (only,) in rows])
 

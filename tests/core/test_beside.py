@@ -1,7 +1,5 @@
 """Where something is has a number on a GPU alone."""
 
-import pytest
-
 from .converting import converted
 from .support import each_row
 
@@ -33,32 +31,21 @@ print(model(torch.rand(1, 4)))
 """
 
 
-@pytest.mark.parametrize(
-    ("lines", "after"),
-    [
-        ('model = torch.load("best.pt")', 'torch.load("best.pt", map_location=accelerator.device)'),
-        ('model = torch.load("best.pt", map_location="cpu")', 'torch.load("best.pt", map_location="cpu")'),
-        ('model = torch.load("best.pt")\nmodel = model.cuda()', 'torch.load("best.pt")'),  # moved below
-        ('best = torch.load("b.pt")\nbest.eval()', 'torch.load("b.pt", map_location=accelerator.device)'),
-        (
-            'def test(net):\n    net.eval()\n\nbest = torch.load("b.pt")\ntest(best)',
-            'torch.load("b.pt", map_location=accelerator.device)',
-        ),
-        ('state = torch.load("best.pt")\nmodel.load_state_dict(state)', 'torch.load("best.pt")'),
-        (
-            'if args:\n    kept = torch.load("b.pt")\n    model = kept["net"]\nelse:\n    model = model.cuda()',
-            'torch.load("b.pt", map_location=accelerator.device)',
-        ),
-        (
-            'kept = torch.load("b.pt")\nmodel = kept["net"]\noptimizer = kept["o"]\nmodel = model.cuda()\n<loop>',
-            'torch.load("b.pt", map_location=accelerator.device)',
-        ),
-        ('kept = torch.load("b.pt")\nmodel.load_state_dict(kept["net"])', 'torch.load("b.pt")'),
-        (
-            'kept = torch.load("b.pt")\nmodel = kept["net"]\ntorch.set_rng_state(kept["rng"])',
-            'torch.load("b.pt")',
-        ),
-    ],
-)
+@each_row(r"""
+lines => after
+model = torch.load("best.pt") => torch.load("best.pt", map_location=accelerator.device)
+model = torch.load("best.pt", map_location="cpu") => torch.load("best.pt", map_location="cpu")
+model = torch.load("best.pt")\nmodel = model.cuda() => torch.load("best.pt")  # moved below
+best = torch.load("b.pt")\nbest.eval() => torch.load("b.pt", map_location=accelerator.device)
+def test(net):\n    net.eval()\n\nbest = torch.load("b.pt")\ntest(best)
+=> torch.load("b.pt", map_location=accelerator.device)
+state = torch.load("best.pt")\nmodel.load_state_dict(state) => torch.load("best.pt")
+if args:\n    kept = torch.load("b.pt")\n    model = kept["net"]\nelse:\n    model = model.cuda()
+=> torch.load("b.pt", map_location=accelerator.device)
+kept = torch.load("b.pt")\nmodel = kept["net"]\noptimizer = kept["o"]\nmodel = model.cuda()\n<loop>
+=> torch.load("b.pt", map_location=accelerator.device)
+kept = torch.load("b.pt")\nmodel.load_state_dict(kept["net"]) => torch.load("b.pt")
+kept = torch.load("b.pt")\nmodel = kept["net"]\ntorch.set_rng_state(kept["rng"]) => torch.load("b.pt")
+""")
 def test_a_whole_model_is_loaded_to_its_process_s_device(lines: str, after: str) -> None:
     assert f"= {after}\n" in converted(LOADED.format(lines=lines))

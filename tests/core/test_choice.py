@@ -20,7 +20,7 @@ for x, y in DataLoader([], 8):
     <step>
 """
 
-MPS_OR_CPU = """if {test}:
+MPS_OR_CPU = """
     device = torch.device("cuda")
 else:
     if hasattr(torch.backends, "mps"):
@@ -29,78 +29,71 @@ else:
         device = torch.device("cpu")
     print("no CUDA")"""
 
-PLACED = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+WORDS = {
+    "<mps or cpu>": MPS_OR_CPU,
+    "<placed>": 'device = torch.device("cuda" if <there> else "cpu")',
+    "<host>": 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())',
+    "<loaded>": 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))',
+    "<there>": "torch.cuda.is_available()",
+}
+
+
+def meant(text: str) -> str:
+    for word, lines in WORDS.items():
+        text = text.replace(word, lines)
+    return text
 
 
 def accelerator_of(choice: str, inside: str = "pass") -> str:
-    after = converted(TRAINING.format(choice=choice, inside=inside))
+    after = converted(TRAINING.format(choice=meant(choice), inside=inside))
     return next(line.strip() for line in after.splitlines() if line.strip().startswith("accelerator = "))
 
 
-@pytest.mark.parametrize(
-    ("choice", "made"),
-    [
-        ('device = "cuda" if not args.off and args.gpu else "cpu"', "cpu=not (not args.off and args.gpu)"),
-        ('device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu")', ""),
-        ('cuda = True if torch.cuda.is_available() else False\ndevice = "cuda" if cuda else "cpu"', ""),
-        ('cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu"', "cpu=not cuda"),
-        ('device = "cuda" if <there> else ("mps" if args.mps else "cpu")', "cpu=not (<there> or args.mps)"),
-        ('device = "mps" if args.mps else "cuda" if <there> else "cpu"', "cpu=not (args.mps or <there>)"),
-        (MPS_OR_CPU.format(test="torch.cuda.is_available() and args.use_gpu"), "cpu=not args.use_gpu"),
-        (MPS_OR_CPU.format(test="torch.cuda.is_available()"), ""),
-        # no GPU comes to that arm
-        ('if <there>:\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu"', ""),
-        (
-            'device = "cpu"\nif <there>:\n    device = "cuda"\nkind = "cuda" if device[:1] == "c" else "cpu"',
-            "",
-        ),
-        ('if args.cuda:\n    device = torch.device("cuda")\n    print(rows.to(device))', "cpu=not args.cuda"),
-        ('if args.cuda:\n    device = torch.device("cuda")', ""),
-        ('device = "cuda" if torch.cuda.is_available() else "cpu"\nif args.gpu:\n    device = "cuda:0"', ""),
-        # What is moved besides is no choice for the training.
-        (f'{PLACED}ema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda")', ""),
-        (f"{PLACED}clock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda()", ""),
-        (f"{PLACED}net = torch.nn.Linear(4, 2)\nif args.all:\n    net.cuda()\nelse:\n    net.to(device)", ""),
-        # What a flag says above the choice counts, unless that is made again and again.
-        (f"{PLACED.replace('if t', 'if not args.no_cuda and t')}args = more(args)", "cpu=args.no_cuda"),
-        (
-            'args.device = torch.device("cuda") if args.device is None else torch.device(args.device)',
-            "device=args.device",
-        ),
-        ('for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False', ""),
-    ],
-)
+@each_row(r"""
+choice => made
+device = "cuda" if not args.off and args.gpu else "cpu" => cpu=not (not args.off and args.gpu)
+device = torch.device("cuda" if torch.cuda.device_count() > 0 else "cpu") => ''
+cuda = True if <there> else False\ndevice = "cuda" if cuda else "cpu" => ''
+cuda = True if args.gpu else False\ndevice = "cuda" if cuda else "cpu" => cpu=not cuda
+device = "cuda" if <there> else ("mps" if args.mps else "cpu") => cpu=not (<there> or args.mps)
+device = "mps" if args.mps else "cuda" if <there> else "cpu" => cpu=not (args.mps or <there>)
+if <there> and args.use_gpu:<mps or cpu> => cpu=not args.use_gpu
+if <there>:<mps or cpu> => ''
+if <there>:\n    device = "cuda"\nelse:\n    device = "mps" if args.mps else "cpu" => ''  # no GPU comes to that arm
+device = "cpu"\nif <there>:\n    device = "cuda"\nkind = "cuda" if device[:1] == "c" else "cpu" => ''
+if args.cuda:\n    device = torch.device("cuda")\n    print(rows.to(device)) => cpu=not args.cuda
+if args.cuda:\n    device = torch.device("cuda") => ''
+device = "cuda" if <there> else "cpu"\nif args.gpu:\n    device = "cuda:0" => ''
+# What is moved besides is no choice for the training.
+<placed>\nema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda") => ''
+<placed>\nclock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda() => ''
+<placed>\nnet = torch.nn.Linear(4, 2)\nif args.all:\n    net.cuda()\nelse:\n    net.to(device) => ''
+# What a flag says above the choice counts, unless that is made again and again.
+device = torch.device("cuda" if not args.no_cuda and <there> else "cpu")\nargs = more(args) => cpu=args.no_cuda
+args.device = torch.device("cuda") if args.device is None else torch.device(args.device) => device=args.device
+for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False => ''
+""")
 def test_a_choice(choice: str, made: str) -> None:
     """What the usual spellings mean is asked in test_choice_run."""
-    choice, made = (one.replace("<there>", "torch.cuda.is_available()") for one in (choice, made))
-    assert accelerator_of(choice) == f"accelerator = Accelerator({made})"
+    assert accelerator_of(choice) == f"accelerator = Accelerator({meant(made)})"
 
 
-HOST = 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())'
-LOADED = 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))'
-
-
-@pytest.mark.parametrize(
-    ("choice", "inside", "made"),
-    [
-        # Where something is already.
-        ("", "y = y.to(x.device)", ""),
-        ("", "device = x.device\n    print(x.shape)\n    y = y.to(device)", ""),
-        ("", "device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device)", ""),
-        ("", "x = x.to(torch.float32)", ""),
-        ("", "kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind)", ""),
-        # What takes results back to the CPU is no choice.
-        (HOST, 'x = x.to(settings["device"])\n    shown = x.detach().to(HOST)', ""),
-        (HOST, "x = x.to(settings.device)\n    shown = x.detach().to(HOST)", ""),
-        (HOST, "x = x.to(HOST)\n    shown = x.to(torch.float64)", "device=HOST"),
-        # The CPU of a file's tensors is not where data waits.
-        (
-            f"net = torch.nn.Linear(4, 2)\n{LOADED}\nif args.cuda:\n    net = net.cuda()",
-            "if args.cuda:\n        x = x.cuda()",
-            "cpu=not args.cuda",
-        ),
-    ],
-)
+@each_row(r"""
+choice => inside => made
+# Where something is already.
+'' => y = y.to(x.device) => ''
+'' => device = x.device\n    print(x.shape)\n    y = y.to(device) => ''
+'' => device = next(model.parameters()).device\n    x, y = x.to(device), y.to(device) => ''
+'' => x = x.to(torch.float32) => ''
+'' => kind = torch.float32 if args.full else torch.float16\n    x = x.to(kind) => ''
+# What takes results back to the CPU is no choice.
+<host> => x = x.to(settings["device"])\n    shown = x.detach().to(HOST) => ''
+<host> => x = x.to(settings.device)\n    shown = x.detach().to(HOST) => ''
+<host> => x = x.to(HOST)\n    shown = x.to(torch.float64) => device=HOST
+# The CPU of a file's tensors is not where data waits.
+net = torch.nn.Linear(4, 2)\n<loaded>\nif args.cuda:\n    net = net.cuda()
+=> if args.cuda:\n        x = x.cuda() => cpu=not args.cuda
+""")
 def test_a_choice_by_what_is_done_with_a_batch(choice: str, inside: str, made: str) -> None:
     assert accelerator_of(choice, inside) == f"accelerator = Accelerator({made})"
 
@@ -195,7 +188,7 @@ def test_a_condition_with_a_gpu_on_both_sides_is_no_choice(moves: str, made: str
     ids=["a second device", "where a file is loaded"],
 )
 def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -> None:
-    choice = f"{PLACED}{other}"
+    choice = meant(f"<placed>\n{other}")
     assert accelerator_of(choice) == "accelerator = Accelerator()"
     said = notes(TRAINING.format(choice=choice, inside="pass"), "CT105")
     assert [one.reason for one in said] == ["the script's own choice of the CPU is not kept"]
@@ -203,13 +196,9 @@ def test_a_second_device_is_no_choice_for_the_training_and_is_said(other: str) -
 
 def test_a_device_from_elsewhere_is_asked() -> None:
     """What a library chooses is one device for all processes."""
-    after = converted(
-        TRAINING.format(choice="device = library.pick(args)", inside="x, y = x.to(device), y.to(device)")
-    )
-    asked = (
-        "device = library.pick(args)\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
-    )
-    assert asked in after
+    picked, moved = "device = library.pick(args)", "x, y = x.to(device), y.to(device)"
+    after = converted(TRAINING.format(choice=picked, inside=moved))
+    assert f"{picked}\naccelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after
 
 
 FULL_BATCH = """import torch
@@ -232,16 +221,14 @@ def test_a_training_without_a_loader_goes_where_the_script_says(choice: str, mad
     assert f"accelerator = Accelerator({made})\n" in converted(FULL_BATCH.format(choice=choice))
 
 
-@pytest.mark.parametrize(
-    ("code", "made"),
-    [
-        ("    if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x", "cpu=True"),
-        ("    if device is None:\n        device = torch.device('cuda')\n    return x.to(device)", ""),
-    ],
-)
+@each_row(r"""
+code => made
+if x.device.type == 'cuda':\n        x = gpu_square(x)\n    return x => cpu=True
+if device is None:\n        device = torch.device('cuda')\n    return x.to(device) => ''
+""")
 def test_a_module_that_goes_by_what_it_is_given_names_no_device(code: str, made: str, tmp_path: Path) -> None:
     text = FULL_BATCH.format(choice="import own").replace("x, y = ", "x, y = own.square(1), ", 1)
-    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n{code}\n")
+    after = rewritten(tmp_path, "train", train=text, own=f"def square(x, device=None):\n    {code}\n")
     assert f"accelerator = Accelerator({made})\n" in after["train"]
 
 
@@ -379,3 +366,31 @@ def test_what_no_loader_has_moved_is_on_the_cpu(before: str, inside: str, looked
     """A prepared model on a GPU would not take it, and the script names no device."""
     text = TRAINING.format(choice=before, inside=inside) + LOOKED_AT.format(looked=looked)
     assert f"accelerator = {made}\n" in converted(text)
+
+
+WAITS = """import argparse
+<torch>
+def rows_at(keep_cuda_free):
+    place = torch.device("cpu") if keep_cuda_free else torch.device("cuda")
+    return torch.ones(8, 4).to(place)
+def train(keep_cuda_free):
+    <model torch.nn.Linear(4, 2).cuda()>
+    for x in DataLoader(rows_at(keep_cuda_free), 8):
+        if keep_cuda_free:
+            x = x.cuda()
+        <step model(x).mean()>
+parser = argparse.ArgumentParser()
+parser.add_argument("--keep-cuda-free", action="store_true")
+train(parser.parse_args().keep_cuda_free)
+"""
+
+
+def test_a_flag_by_which_data_waits_on_the_cpu_is_no_choice_of_where_to_compute() -> None:
+    after = converted(WAITS)
+    assert 'place = torch.device("cpu") if keep_cuda_free else PartialState().device' in after, after
+    assert "cpu=" not in after and not notes(WAITS, "CT105")
+
+
+def test_a_flag_by_which_nothing_else_is_moved_is_one() -> None:
+    after = converted(WAITS.replace("if keep_cuda_free:", "if True:"))
+    assert 'torch.device("cpu")' not in after, after

@@ -116,9 +116,8 @@ device = choose(args.device)
 
 def test_a_parameter_that_holds_the_device_behind_its_test_is_asked_as_any_other() -> None:
     after = [converted(BOUND_ANEW.format(name=name)) for name in ("device", "wanted")]
-    assert all(
-        "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in one for one in after
-    )
+    made = "accelerator = Accelerator(device=device)\ndevice = accelerator.device\n"
+    assert all(made in one for one in after)
 
 
 EITHER = """import argparse
@@ -150,9 +149,8 @@ else:
 def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> None:
     assert converted(EITHER.format(name="args")).count("Accelerator(cpu=args.cpu)") == 2
     assert converted(EITHER.format(name="given")).count("Accelerator(cpu=args.cpu)") == 1
-    entries = (
-        EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])').replace("s.cpu", 's["cpu"]')
-    )
+    entries = EITHER.format(name="args").replace("net.cuda()", 'net.cuda(args["gpu"])')
+    entries = entries.replace("s.cpu", 's["cpu"]')
     entries = entries.replace("options = parser.parse_args()", "options = vars(parser.parse_args())")
     assert converted(entries).count('Accelerator(cpu=args["cpu"], device=args["gpu"])') == 2
     other = entries.replace('args["gpu"]', 'args["gpus"][0]', 1)
@@ -200,55 +198,42 @@ def read(parser):
 PLACED = """def place(args):
     return torch.device(args.use_gpu if torch.cuda.is_available() else "cpu")
 """
-IMPORTED = "from options import args\nTrainer(args).train()"
 READ = """def run(**given):
     settings.read(given)
     Trainer(settings).train()
 run()"""
 
 
-@pytest.mark.parametrize(
-    ("test", "begin", "above", "made"),
-    [
-        (
-            "self.args.cuda",
-            PARSED.format(computed="args.cuda = not args.no_cuda and torch.cuda.is_available()"),
-            "args.cuda = not args.no_cuda and torch.cuda.is_available()",
-            "Accelerator(cpu=not args.cuda)",
-        ),
-        (
-            "self.args.use_gpu",
-            PARSED.format(computed="args.extra = 1"),
-            "args = parser.parse_args()",
-            "Accelerator(cpu=not args.use_gpu)",
-        ),
-        ("settings.use_gpu", READ, "settings.read(given)", "Accelerator(cpu=not settings.use_gpu)"),
-        (
-            "True",
-            PLACED + READ.replace("    Trainer", "    place(settings)\n    Trainer"),
-            "settings.read(given)",
-            "Accelerator(device=settings.use_gpu)",
-        ),
-        (
-            "True",
-            PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)") + OVERWRITTEN,
-            "args = read(parser)",
-            "Accelerator(cpu=str(args.use_gpu) == 'cpu')",
-        ),
-        (
-            "True",
-            PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)")
-            + OVERWRITTEN.replace('"cuda"', '"cuda:0"'),
-            "args = read(parser)",
-            "Accelerator(device=args.use_gpu)\nargs.use_gpu = accelerator.device",  # of each process
-        ),
-        ("self.args.use_gpu", IMPORTED, "from options import args", "Accelerator(cpu=not args.use_gpu)"),
-    ],
-    ids=["computed", "an option", "an object", "a device's name", "the device", "the first GPU", "imported"],
-)
-def test_a_choice_in_a_class_is_known_below_the_options(test: str, begin: str, above: str, made: str) -> None:
-    lines = [line.strip() for line in converted(IN_A_CLASS.format(test=test, begin=begin)).splitlines()]
-    assert "\n".join(lines[lines.index(above) + 1 :]).startswith(f"accelerator = {made}\n")
+GIVEN_DEVICE = PARSED.format(computed="pass").replace("parser.parse_args()", "read(parser)") + OVERWRITTEN
+BEGINS = {
+    "computed": PARSED.format(computed="args.cuda = not args.no_cuda and torch.cuda.is_available()"),
+    "an option": PARSED.format(computed="args.extra = 1"),
+    "an object": READ,
+    "a device's name": PLACED + READ.replace("    Trainer", "    place(settings)\n    Trainer"),
+    "the device": GIVEN_DEVICE,
+    "the first GPU": GIVEN_DEVICE.replace('"cuda" if', '"cuda:0" if'),
+    "imported": "from options import args\nTrainer(args).train()",
+}
+
+
+@each_row(r"""
+begin => test => above => made
+computed => self.args.cuda => args.cuda = not args.no_cuda and torch.cuda.is_available() => cpu=not args.cuda
+an option => self.args.use_gpu => args = parser.parse_args() => cpu=not args.use_gpu
+an object => settings.use_gpu => settings.read(given) => cpu=not settings.use_gpu
+a device's name => True => settings.read(given) => device=settings.use_gpu
+the device => True => args = read(parser) => cpu=str(args.use_gpu) == 'cpu'
+the first GPU => True => args = read(parser) => device=args.use_gpu
+imported => self.args.use_gpu => from options import args => cpu=not args.use_gpu
+""")
+def test_a_choice_in_a_class_is_known_below_the_options(
+    begin: str, test: str | bool, above: str, made: str
+) -> None:
+    after = converted(IN_A_CLASS.format(test=test, begin=BEGINS[begin]))
+    lines = [line.strip() for line in after.splitlines()]
+    made = f"accelerator = Accelerator({made})\n"
+    made += "args.use_gpu = accelerator.device\n" if begin == "the first GPU" else ""  # of each process
+    assert "\n".join(lines[lines.index(above) + 1 :]).startswith(made)
 
 
 GIVEN = """import argparse

@@ -23,44 +23,39 @@ for epoch in range(2):
         seen += {size}
         {then}
 """
-TELLS = "print(seen / count)"
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "then", "is_all"),
-    [
-        ("len(rows)", "args.batch_size", TELLS, True),
-        ("len(rows)", "args.batch_size", "if seen - epoch * count > 8: print(epoch)", True),
-        ("len(rows)", "args.batch_size", "show(epoch, seen, count)", True),
-        ("len(rows)", "args.batch_size", "show(f'{seen} of {count}')", True),
-        ("100", "args.batch_size", "show(epoch, seen, count)", False),
-        ("100", "args.batch_size", TELLS, False),  # an option: every so many rows
-        ("len(rows)", "args.batch_size", "print(count / seen)", False),  # a mean
-        ("len(rows)", "1", TELLS, False),
-        ("len(rows)", "batch_size", "batch_size = len(x); " + TELLS, False),  # the last one has fewer
-    ],
-)
+@each_row("""
+count => size => then => is_all
+len(rows) => args.batch_size => print(seen / count) => True
+len(rows) => args.batch_size => if seen - epoch * count > 8: print(epoch) => True
+len(rows) => args.batch_size => show(epoch, seen, count) => True
+len(rows) => args.batch_size => show(f'{seen} of {count}') => True
+100 => args.batch_size => show(epoch, seen, count) => False
+100 => args.batch_size => print(seen / count) => False  # an option: every so many rows
+len(rows) => args.batch_size => print(count / seen) => False  # a mean
+len(rows) => 1 => print(seen / count) => False
+len(rows) => batch_size => batch_size = len(x); print(seen / count) => False  # the last one has fewer
+""")
 def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None:
     after = converted(TRAINING.format(count=count, size=size, then=then))
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
 
 
-@pytest.mark.parametrize(
-    ("total", "by", "is_all"),
-    [
-        ("len(loader.dataset)", "x.size(0)", True),
-        ("count", "args.batch_size", True),
-        ("len(loader)", "1", False),
-        ("args.rows", "len(x)", False),
-    ],
-)
+@each_row("""
+total => by => is_all
+len(loader.dataset) => x.size(0) => True
+count => args.batch_size => True
+len(loader) => 1 => False
+args.rows => len(x) => False
+""")
 def test_a_bar_that_ends_with_all_rows(total: str, by: str, is_all: bool) -> None:
     bar = f"len(rows)\nbar = tqdm(total={total})"
     after = converted(TRAINING.format(count=bar, size="1", then=f"bar.update({by})"))
     assert f"bar.update({by}{' * accelerator.num_processes' if is_all else ''})\n" in after
 
 
-@pytest.mark.parametrize(("tells", "is_all"), [(TELLS, True), ("print(seen)", False)])
+@pytest.mark.parametrize(("tells", "is_all"), [("print(seen / count)", True), ("print(seen)", False)])
 def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
     then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"
     size = "args.batch_size\n        steps += args.batch_size"

@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted, notes, once_more
 from .projects import rewritten
-from .support import each_row, table
+from .support import each_row
 
 TRAINING = """<torch>
 def train(rows, args):
@@ -24,13 +24,8 @@ def script(before: str = "pass", inside: str = "pass") -> str:
     return TRAINING.format(before=before, inside=inside)
 
 
-BLOCK = "torch.cuda.device(accelerator.device if accelerator.device.type == 'cuda' else -1)"
-
-
-@pytest.mark.parametrize(
-    ("code", "becomes"),
-    [
-        *table(r"""
+@each_row(r"""
+code => becomes
 device = torch.device("cuda") => device = accelerator.device
 device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu") => device = accelerator.device
 device = torch.device("cuda" if args else "cpu") => device = accelerator.device
@@ -66,12 +61,12 @@ n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accel
 n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
 torch.set_default_tensor_type("torch.cuda.FloatTensor") => if torch.cuda.is_available():\n        torch.set
 torch.set_default_tensor_type(torch.cuda.FloatTensor) => if torch.cuda.is_available():\n        torch.set
-"""),
-        ("with torch.cuda.device(0):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
-        ("with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)", f"with {BLOCK}:"),
-        ("if rows.is_cuda:\n        extra = torch.ones(2).cuda()", "accelerator = Accelerator()\n"),
-    ],
-)
+with torch.cuda.device(0):\n        kind = torch.zeros(2)
+=> with torch.cuda.device(accelerator.device if accelerator.device.type == 'cuda' else -1):
+with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)
+=> with torch.cuda.device(accelerator.device if accelerator.device.type == 'cuda' else -1):
+if rows.is_cuda:\n        extra = torch.ones(2).cuda() => accelerator = Accelerator()\n
+""")
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
     after = converted(script(before=code))
     assert becomes in after
@@ -262,20 +257,16 @@ def test_a_choice_of_the_cpu_that_cannot_be_kept_is_said() -> None:
     assert [one.reason for one in notes(text, "CT105")] == ["the script's own choice of the CPU is not kept"]
 
 
-@pytest.mark.parametrize(
-    ("call", "becomes"),
-    [
-        ("torch.nn.parallel.data_parallel(model, x, [0, 1])", "y = model(x)"),
-        ("torch.nn.parallel.data_parallel(model, (x, y), device_ids=[0])", "y = model(x, y)"),
-        ("torch.nn.parallel.data_parallel(model, *[x], [0, 1])", "y = model(*[x])"),
-        ("torch.nn.parallel.data_parallel(model, x, module_kwargs={'train': True})", "module_kwargs"),
-        ("torch.nn.parallel.replicate(model, [0, 1])[0](x)", "replicate(model, [0, 1])"),
-        (
-            "(\n            hot(\n                x,\n            )\n            .cuda()\n        )",
-            ").to(accelerator.device)\n        )\n",
-        ),
-    ],
-)
+@each_row(r"""
+call => becomes
+torch.nn.parallel.data_parallel(model, x, [0, 1]) => y = model(x)
+torch.nn.parallel.data_parallel(model, (x, y), device_ids=[0]) => y = model(x, y)
+torch.nn.parallel.data_parallel(model, *[x], [0, 1]) => y = model(*[x])
+torch.nn.parallel.data_parallel(model, x, module_kwargs={'train': True}) => module_kwargs
+torch.nn.parallel.replicate(model, [0, 1])[0](x) => replicate(model, [0, 1])
+(\n            hot(\n                x,\n            )\n            .cuda()\n        )
+=> ).to(accelerator.device)\n        )\n
+""")
 def test_a_model_that_is_called_on_all_gpus(call: str, becomes: str) -> None:
     text = script(inside=f"y = {call}")
     assert becomes in converted(text)

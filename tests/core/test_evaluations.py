@@ -50,21 +50,19 @@ print(hits)
 """
 
 
-@pytest.mark.parametrize(
-    ("above", "data", "ends"),
-    [
-        ("bar = None", "tqdm(test_loader)", True),
-        ("bar = None", "tqdm(enumerate(test_loader), total=len(test_loader))", True),
-        ("bar = tqdm(total=len(test_loader))", "test_loader", True),
-        ("bar = tqdm(total=len(test_loader) * 8)", "test_loader", False),
-        ("\nif hits: bar = tqdm(total=len(test_loader))", "test_loader", False),
-        ("bar = Bar(max=len(test_loader)); bar.finish()", "test_loader", True),  # of the package `progress`
-        ("bar = Bar(max=len(test_loader))", "test_loader", False),
-        ("own_loader = Batches(rows)", "tqdm(own_loader)", False),  # which may be no DataLoader
-        ("bar = None", "tqdm(enumerate(test_loader))", False),
-        ("bar = None", "tqdm(test_loader, total=3)", False),
-    ],
-)
+@each_row(r"""
+above => data => ends
+bar = None => tqdm(test_loader) => True
+bar = None => tqdm(enumerate(test_loader), total=len(test_loader)) => True
+bar = tqdm(total=len(test_loader)) => test_loader => True
+bar = tqdm(total=len(test_loader) * 8) => test_loader => False
+\nif hits: bar = tqdm(total=len(test_loader)) => test_loader => False
+bar = Bar(max=len(test_loader)); bar.finish() => test_loader => True  # of the package `progress`
+bar = Bar(max=len(test_loader)) => test_loader => False
+own_loader = Batches(rows) => tqdm(own_loader) => False  # which may be no DataLoader
+bar = None => tqdm(enumerate(test_loader)) => False
+bar = None => tqdm(test_loader, total=3) => False
+""")
 def test_a_bar_ends_with_the_batches_of_its_process(above: str, data: str, ends: bool) -> None:
     after = converted(TRAIN + BARS.format(above=above, data=data))
     assert ("_loader.own_length" in after) is ends
@@ -448,9 +446,8 @@ def test_what_the_script_adds_up_over_the_processes_is_not_merged_before(body: s
     for asks, is_own in (("", True), ("if dist.is_initialized(): ", True), ("if flags.sharded: ", False)):
         end = f"{asks}over_all(hits)\nprint(hits.item() / len(train_set))\n"
         is_ours = body == "return total" or not is_own
-        assert (
-            'hits = accelerator.reduce(hits, "sum")' in converted(PRELUDE + function + loop + end)
-        ) is is_ours
+        after = converted(PRELUDE + function + loop + end)
+        assert ('hits = accelerator.reduce(hits, "sum")' in after) is is_ours
 
 
 test_evaluations = case_by_case([*DEALT, *WHOLE])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
-from .projects import convert, rewritten, write
+from .projects import rewritten
 from .support import each_row
 
 SEVERAL = """<torch>
@@ -189,24 +189,10 @@ def test_a_writer_that_goes_to_a_function_whose_name_another_file_has_too(tmp_pa
             <loop torch.nn.functional.mse_loss(net(x), y)>
             show({parameters})
     """
-    first = train.format(other="import second", parameters="loss, writer").replace(
-        "show(loss", "show(loss.item()"
-    )
+    first = train.format(other="import second", parameters="loss, writer")
+    first = first.replace("    show(loss", "    show(loss.item()")
     second = train.format(other="", parameters="net, writer, loss")
-    write(
-        tmp_path,
-        first=first.replace("def show(loss.item()", "def show(loss"),
-        second=second,
-        script="""
-        import torch
-        import first, second
-        first.train(torch.nn.Linear(4, 2))
-        second.train(torch.nn.Linear(4, 2))
-    """,
-    )
-    convert(tmp_path, "script")
+    script = "import torch\nimport first, second\nfirst.train(torch.nn.Linear(4, 2))\nsecond.train(torch.nn.Linear(4, 2))\n"
+    after = rewritten(tmp_path, "script", script=script, first=first, second=second)
     for name in ("first", "second"):
-        assert (
-            "SummaryWriter() if accelerator.is_main_process else None"
-            in (tmp_path / f"{name}.py").read_text()
-        )
+        assert "SummaryWriter() if accelerator.is_main_process else None" in after[name]

@@ -127,16 +127,16 @@ if __name__ == "__main__":
 
 def test_all_processes_take_the_free_name_that_the_main_one_has_found(tmp_path: Path) -> None:
     """The second one finds the folder that the first has just made."""
-    write(tmp_path, script=RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)"))
-    convert(tmp_path, "script")
+    text = RENAMED.replace("{make}", "os.makedirs(path, exist_ok=True)")
+    convert(write(tmp_path, script=text), "script")
     assert train(tmp_path, "script", 2) == ["one", "one"]
     assert train(tmp_path, "script", 2) == ["one_1", "one_1"]
 
 
 def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path: Path) -> None:
     text = RENAMED.replace("{make}", "os.mkdir(path)").replace('    path = "one"\n    time', "    time")
-    write(tmp_path, script=text.replace(TAKES, 'path = numbered("day" + time.strftime("%j"))'))
-    convert(tmp_path, "script")
+    text = text.replace(TAKES, 'path = numbered("day" + time.strftime("%j"))')
+    convert(write(tmp_path, script=text), "script")
     for _ in range(2):
         one, other = train(tmp_path, "script", 2)
         assert one == other
@@ -172,8 +172,7 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
 )
 def test_all_have_asked_for_a_folder_before_one_makes_it(asks: str, paths: list[str], tmp_path: Path) -> None:
     text = RENAMED.replace("{make}", "pass").replace(TAKES, asks).replace("def main():", FREE)
-    write(tmp_path, script=text)
-    convert(tmp_path, "script")
+    convert(write(tmp_path, script=text), "script")
     assert [train(tmp_path, "script", 2) for _ in paths] == [[path, path] for path in paths]
 
 
@@ -247,9 +246,8 @@ EARLY = "if path.is_file():\n            return"
 def test_what_is_unpacked_beside_its_place_is_one_process_s(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rows.zip", "w") as packed:
         packed.writestr("rows.txt", "1 2 3 4 5 6 7 8")
-    write(tmp_path, train=UNPACKS.replace("{early}", EARLY))
-    convert(tmp_path, "train")
-    assert "main_process_first():\n            self.prepared()" in (tmp_path / "train.py").read_text()
+    after = rewritten(tmp_path, "train", train=UNPACKS.replace("{early}", EARLY))["train"]
+    assert "main_process_first():\n            self.prepared()" in after
     for world in (2, 1):
         assert train(tmp_path, "train", world) == [True] * world
         shutil.rmtree(tmp_path / "kept")

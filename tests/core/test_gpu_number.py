@@ -176,20 +176,13 @@ def test_a_local_rank_is_the_launchers() -> None:
     assert "device=args.local_rank" not in converted(text)
 
 
-HELD = (
-    "held = {{'gpu': args.gpu, 'first': 0}}\nmodel = torch.nn.Linear(4, 2).cuda(held['{}'])\ntrain(model, 0)"
-)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "is_said"),
-    [
-        ("model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu)", True),
-        (HELD.format("gpu"), True),
-        (HELD.format("first"), False),
-        ("GPU = args.gpu\n\ndef main():\n    train(torch.nn.Linear(4, 2).cuda(GPU), 0)\n\nmain()", True),
-    ],
-)
+@each_row(r"""
+chosen => is_said
+model = torch.nn.Linear(4, 2).cuda(args.gpu)\ntrain(model, args.gpu) => True
+held = {'gpu': args.gpu, 'first': 0}\nmodel = torch.nn.Linear(4, 2).cuda(held['gpu'])\ntrain(model, 0) => True
+held = {'gpu': args.gpu, 'first': 0}\nmodel = torch.nn.Linear(4, 2).cuda(held['first'])\ntrain(model, 0) => False
+GPU = args.gpu\n\ndef main():\n    train(torch.nn.Linear(4, 2).cuda(GPU), 0)\n\nmain() => True
+""")
 def test_accelerate_cannot_be_told_a_number(chosen: str, is_said: bool) -> None:
     text = SCRIPT.format(begin=PARSED, batch=IN_CURRENT, chosen=chosen)
     result = conversion(text, "accelerate")
@@ -247,10 +240,8 @@ def test_the_accelerator_is_above_the_device(begin: str, moved: str, monkeypatch
 def test_a_top_level_device_above_a_function_that_begins_the_training() -> None:
     text = TWO_FILES.replace("from tools import device, to_device\n", TOOLS.removeprefix("import torch\n"))
     after = converted(text)
-    assert (
-        "PartialState" not in after
-        and "accelerator = Accelerator(device=1)\ndevice = accelerator.device\n" in after
-    )
+    assert "PartialState" not in after
+    assert "accelerator = Accelerator(device=1)\ndevice = accelerator.device\n" in after
 
 
 def test_the_accelerator_is_above_a_device_beside_settings_of_a_class() -> None:

@@ -1,7 +1,5 @@
 """What a flag of the author's decides about his group, and what is said about one that is off."""
 
-import pytest
-
 from .converting import converted, notes, once_more
 from .support import each_row
 
@@ -49,20 +47,15 @@ def test_an_option_that_must_be_given_is_named() -> None:
     assert "`args.nodes > 1`" in reason
 
 
-@pytest.mark.parametrize(
-    ("line", "other"),
-    [
-        ("type=int, default=1", "type=int, default=2"),
-        ("args.nodes > 1", "dist.get_world_size() > 1"),
-        ('"--nodes", type=int, default=1', '"--nodes", type=int, default=int(os.environ["WORLD_SIZE"])'),
-        ("DistributedSampler(data) if args.nodes > 1 else None", "DistributedSampler(data)"),
-        ("\n\ndef main", "\nargs.nodes = torch.cuda.device_count()\n\ndef main"),
-        (
-            "\n\ndef main",
-            "\ndef count(cfg):\n    cfg.nodes = torch.cuda.device_count()\n\ncount(args)\n\ndef main",
-        ),
-    ],
-)
+@each_row(r"""
+line => other
+type=int, default=1 => type=int, default=2
+args.nodes > 1 => dist.get_world_size() > 1
+"--nodes", type=int, default=1 => "--nodes", type=int, default=int(os.environ["WORLD_SIZE"])
+DistributedSampler(data) if args.nodes > 1 else None => DistributedSampler(data)
+\n\ndef main => \nargs.nodes = torch.cuda.device_count()\n\ndef main
+\n\ndef main => \ndef count(cfg):\n    cfg.nodes = torch.cuda.device_count()\n\ncount(args)\n\ndef main
+""")
 def test_what_holds_by_itself_or_follows_the_launcher_is_not(line: str, other: str) -> None:
     assert line in SCRIPT
     assert not said(SCRIPT.replace(line, other))
@@ -87,15 +80,12 @@ def test_a_flag_that_follows_an_option_is_off_with_it(line: str, other: str, is_
     text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main").replace(line, other)
     plain = text.replace("def main():", "if True:").replace("\n\nmain()", "").replace("args.distr", "distr")
     for found in map(said, (text, plain)):
-        assert [bool(one.count('`args.launcher == "none"` does not hold')) for one in found] == [
-            True
-        ] * is_said
+        assert ['`args.launcher == "none"` does not hold' in one for one in found] == [True] * is_said
 
 
 def test_a_launcher_that_is_chosen_by_an_option_is_torchs_where_processes_are_launched() -> None:
-    text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main").replace(
-        '"none")', '"none", choices=["none", "pytorch"])'
-    )
+    text = LAUNCHER.replace("\n\ndef main", f"\n{SET}\n\ndef main")
+    text = text.replace('"none")', '"none", choices=["none", "pytorch"])')
     after = converted(text)
     assert 'default="pytorch" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "none",' in after
     assert once_more(after) == after

@@ -6,7 +6,7 @@ import pytest
 
 from .converting import converted
 from .running import launched, plain
-from .support import each_row, table
+from .support import each_row
 
 SCRIPT = """<torch>
 torch.manual_seed(0)
@@ -31,10 +31,8 @@ def script(step: str, targets: str = "x, y") -> str:
     return SCRIPT.format(step=step, targets=targets)
 
 
-@pytest.mark.parametrize(
-    ("step", "becomes"),
-    [
-        *table(r"""
+@each_row("""
+step => becomes
 right += (model(x.to(device)).argmax(1).cpu() == y).sum().item() => .cpu() == y.cpu())
 _, p = model(x.to(device)).cpu().max(1); right += (p == y).sum().item() => p == y.cpu()
 found.append(model(x.to(device)).cpu()); wanted.append(y) => wanted.append(y.cpu())
@@ -44,25 +42,19 @@ p = model(x.to(device)).cpu().argmax(1); wanted += [torch.cat([p, y])] => torch.
 right += model(x.to(device)).sum().item(); wanted.extend(y) => wanted.extend(y.cpu())
 right += hits(scale.back(model(x.to(device)).cpu()), y).sum().item(); y.view(-1) => , y.cpu())
 right += model(x.to(device)).sum().item(); wanted += list(y) => wanted += list(y.cpu())
-"""),
-        (
-            "o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()",
-            "p.eq(y.cpu().view_as(p))",
-        ),
-    ],
-)
+o = model(x.to(device)).cpu(); p = o.argmax(1); right += p.eq(y.view_as(p)).sum().item()
+=> p.eq(y.cpu().view_as(p))
+""")
 def test_what_meets_the_cpu_is_brought_there(step: str, becomes: str) -> None:
     assert becomes in converted(script(step))
 
 
-@pytest.mark.parametrize(
-    ("step", "becomes"),
-    table(r"""
+@each_row(r"""
+step => becomes
 x, y = batch[0], batch[1]; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item() => == y.cpu())
 x, y = batch; right += (model(x.to(device)).cpu().argmax(1) == y).sum().item() => == y.cpu())
 right += (model(batch[0].to(device)).cpu().argmax(1) == batch[1]).sum().item() => batch[1].cpu())
-"""),
-)
+""")
 def test_a_batch_that_is_taken_apart(step: str, becomes: str) -> None:
     assert becomes in converted(script(step, "batch"))
 

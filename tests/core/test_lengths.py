@@ -49,9 +49,8 @@ def test_what_measures_the_way_by_a_count_of_batches(lines: str, part: str, behi
 
 def test_a_bar_in_which_the_training_loop_stands() -> None:
     text = "<torch>\n<model>\nloader = DataLoader([], 8)\nwith tqdm(total=len(loader)) as bar:\n"
-    after = converted(
-        f"{text}    for x, y in loader:\n        <step model(x).mean()>\n        bar.update()\n"
-    )
+    text += "    for x, y in loader:\n        <step model(x).mean()>\n        bar.update()\n"
+    after = converted(text)
     assert after.index("loader = accelerator.prepare(loader)") < after.index("with tqdm(")
 
 
@@ -59,10 +58,8 @@ def test_a_bar_in_which_the_training_loop_stands() -> None:
 def test_a_length_that_the_training_function_is_given(test: str, above: bool) -> None:
     text = MEASURED.format(lines="pass", part=test, behind="pass").replace("print(len(loader), [loader])", "")
     text = text.replace("epoch):", "epoch, total):", 1).replace("start, total = 0, 0", "pass")
-    text = text.replace("for epoch", "n = len(loader)\nprint(n)\nfor epoch").replace(
-        "epoch)\n", "epoch, n)\n"
-    )
-    assert ("loader)\nn = len(loader)" in converted(text)) is above
+    text = text.replace("for epoch", "n = len(loader)\nprint(n)\nfor epoch")
+    assert ("loader)\nn = len(loader)" in converted(text.replace("epoch)\n", "epoch, n)\n"))) is above
 
 
 @pytest.mark.parametrize(("test", "above"), [("i == total", True), ("epoch == total", False)])
@@ -83,24 +80,18 @@ turns = len(loader); print(turns) => epoch - turns => False
 def test_a_length_beside_the_count_of_batches_that_are_dealt_in_place(
     lines: str, part: str, own: bool
 ) -> None:
-    text = MEASURED.format(lines=lines, part=part, behind="pass").replace(
-        "DataLoader([], 8)", "[DataLoader([], 8), 1]"
-    )
-    assert ("len(accelerator.prepare(loader[0])" in converted(text.replace("(loader)", "(loader[0])"))) is own
+    text = MEASURED.format(lines=lines, part=part, behind="pass").replace("(loader)", "(loader[0])")
+    after = converted(text.replace("DataLoader([], 8)", "[DataLoader([], 8), 1]"))
+    assert ("len(accelerator.prepare(loader[0])" in after) is own
 
 
-TWO_BARS = "\nif x: bar = tqdm(Reader(loader), total=min(9, len(loader)))\nelse: bar = tqdm(Reader(loader))\n"
-
-
-@pytest.mark.parametrize(
-    ("bar", "asked", "own"),
-    [
-        ("", "i + 1 == len(loader)", True),
-        ("", "epoch == len(loader)", False),
-        (TWO_BARS, "i", True),
-        (TWO_BARS.replace("len(loader)", "8"), "i", False),
-    ],
-)
+@each_row(r"""
+bar => asked => own
+'' => i + 1 == len(loader) => True
+'' => epoch == len(loader) => False
+\nif x: bar = tqdm(Reader(loader), total=min(9, len(loader)))\nelse: bar = tqdm(Reader(loader))\n => i => True
+\nif x: bar = tqdm(Reader(loader), total=min(9, 8))\nelse: bar = tqdm(Reader(loader))\n => i => False
+""")
 def test_a_length_of_the_loader_within_what_is_dealt_in_place(bar: str, asked: str, own: bool) -> None:
     reader = "class Reader:\n    def __init__(self, of):\n        self.of = of\n"
     reader += "    def __iter__(self):\n        yield from self.of\n"
@@ -147,12 +138,10 @@ def test_rows_drawn_for_all_steps_of_a_training_are_drawn_for_each_process(
     size: str, above: str, is_all: bool, drawn: str
 ) -> None:
     text = f"<torch>\n<model>\nloader = DataLoader(rows, batch_size={size}, sampler={drawn})\n"
-    after = converted(
-        f"{text}{above}for x, y in loader: optimizer.zero_grad(); model(x).mean().backward(); optimizer.step()\n"
-    )
-    assert (
-        "steps * size * (1 if accelerator.split_batches else accelerator.num_processes)" in after
-    ) is is_all
+    step = "optimizer.zero_grad(); model(x).mean().backward(); optimizer.step()"
+    after = converted(f"{text}{above}for x, y in loader: {step}\n")
+    number = "steps * size * (1 if accelerator.split_batches else accelerator.num_processes)"
+    assert (number in after) is is_all
     ends = f"{text}for i, x in enumerate(loader):\n    <step model(x).mean()>\n    if i > len(rows) // size: break\n"
     ends = ends.replace("steps * size", "9").replace("DataLoader(rows", "DataLoader(Held(rows)")
     assert "rows * accelerator" not in converted(ends)

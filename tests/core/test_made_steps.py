@@ -84,8 +84,7 @@ def test_a_word_may_say_whether_a_step_trains(test: str) -> None:
 
 
 def test_it_trains_as_the_original(tmp_path: Path) -> None:
-    write(tmp_path, before=STEPS, script=STEPS)
-    convert(tmp_path, "script")
+    convert(write(tmp_path, before=STEPS, script=STEPS), "script")
     before, after = train(tmp_path, "before")[0], train(tmp_path, "script")[0]
     assert all(map(torch.equal, before, after))
     first, second = train(tmp_path, "script", 2)

@@ -51,8 +51,14 @@ x = x * torch.tensor([1., 2., 1., 1.]) => [1., 2., 1., 1.], device=accelerator.d
 x = x * torch.from_numpy(np.ones(4, 'f')) => np.ones(4, 'f')).to(accelerator.device)
 x = x * torch.FloatTensor([1, 1, 2, 1]) => torch.FloatTensor([1, 1, 2, 1]).to(accelerator.device)
 x = x[torch.randperm(len(x))] => x[torch.randperm(len(x), device=accelerator.device)]
+# What numpy and the like read comes from the CPU.
+kept = y.numpy() => kept = y.cpu().numpy()
+kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
+right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
+n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())
+assert isinstance(y, torch.LongTensor) => (y, (torch.LongTensor, torch.cuda.LongTensor))
 """)
-def test_what_a_step_makes_is_made_on_the_device(step: str, becomes: str) -> None:
+def test_what_a_step_makes_is_made_where_it_is_read(step: str, becomes: str) -> None:
     assert becomes in converted(script(step))
 
 
@@ -64,6 +70,13 @@ x = x + torch.zeros_like(x)
 x = x + x.new_zeros(4)
 x = x + torch.zeros(4, device=x.device)
 value = float(torch.rand(1))
+# On the CPU already, or not known to be a tensor:
+assert isinstance(y, torch.Tensor)
+assert isinstance(y.cpu(), torch.LongTensor)
+kept = y.cpu().numpy()
+z = y.cpu(); kept = z.numpy()
+kept = X.numpy()
+kept = np.array(y)
 """)
 def test_what_the_cpu_reads_and_what_follows_the_batch_stays(step: str) -> None:
     assert step in converted(script(step))
@@ -93,18 +106,6 @@ def test_what_a_model_is_given_behind_the_training_is_made_on_the_device() -> No
     assert "other = torch.randn(3)\n" in text
 
 
-@each_row("""
-step => becomes
-kept = y.numpy() => kept = y.cpu().numpy()
-kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
-right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
-n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())
-assert isinstance(y, torch.LongTensor) => (y, (torch.LongTensor, torch.cuda.LongTensor))
-""")
-def test_what_numpy_reads_comes_from_the_cpu(step: str, becomes: str) -> None:
-    assert becomes in converted(script(step))
-
-
 def test_lists_of_batches_come_from_the_cpu_too() -> None:
     text = script("labels.append(y)", before="labels = []", behind="print(torch.cat(labels).numpy().mean())")
     assert "torch.cat(labels).cpu().numpy().mean()" in converted(text)
@@ -116,19 +117,6 @@ def test_lists_of_batches_come_from_the_cpu_too() -> None:
         behind="print(np.concatenate(labels))",
     )
     assert not [one for one in notes(text, "CT105") if "holds tensors" in one.reason]
-
-
-@each_row("""
-step
-assert isinstance(y, torch.Tensor)
-assert isinstance(y.cpu(), torch.LongTensor)
-kept = y.cpu().numpy()
-z = y.cpu(); kept = z.numpy()
-kept = X.numpy()
-kept = np.array(y)
-""")
-def test_what_is_on_the_cpu_or_is_not_known_to_be_a_tensor_stays(step: str) -> None:
-    assert step in converted(script(step))
 
 
 def test_what_numpy_may_read_of_a_batch_is_named() -> None:

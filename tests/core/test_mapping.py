@@ -6,7 +6,7 @@ import pytest
 
 from .converting import conversion, converted, notes, once_more
 from .running import launched, plain
-from .support import each_row, table
+from .support import each_row
 
 NODE = """import argparse
 import os
@@ -91,9 +91,8 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     assert "    if gpu >= 0:\n        PartialState(group_of_one=True)\n" in converted(alone)
 
 
-@pytest.mark.parametrize(
-    ("said", "becomes"),
-    table(r"""
+@each_row(r"""
+said => becomes
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
 args.model.share_memory() => work(PartialState().local_process_index, args)
@@ -102,8 +101,7 @@ if args.many:\n        rows.set_epoch(1) => processes\n    work(
 args.run = str(time.time())\n    os.makedirs(args.run) => args.run = str(broadcast_object_list([time.time()])[0])
 args.run = str(time.time()) => args.run = str(time.time())
 if args.many:\n        args.rows.set_epoch(1) => args.rows.set_epoch(1)
-"""),
-)
+""")
 def test_a_process_has_a_number(said: str, becomes: str) -> None:
     assert becomes in converted(NODE.replace("    mp.spawn(", f"    {said}\n    mp.spawn("))
 
@@ -176,9 +174,8 @@ def test_a_variable_that_numbers_the_device_becomes_the_device() -> None:
     assert "    device = accelerator.device\n" in after
     assert "x.to(device)" in after and "torch.cuda.set_device(device)" in after
     as_text = converted(text.replace("gpu % torch.cuda.device_count()", "'cuda:0'"))
-    assert "torch.cuda.set_device(PartialState().device)" in as_text.replace(
-        "accelerator.", "PartialState()."
-    )
+    as_text = as_text.replace("accelerator.", "PartialState().")
+    assert "torch.cuda.set_device(PartialState().device)" in as_text
 
 
 def test_a_number_is_no_device_elsewhere() -> None:
@@ -308,10 +305,8 @@ def test_the_same_name_in_the_project_calls_torchs_group() -> None:
 def test_the_option_that_named_the_backend_is_still_an_option(tmp_path: Path) -> None:
     text = FLAGGED.format(asked="options.distributed").replace('group("nccl")', "group(options.backend)")
     option = '    parser.add_argument("--backend", default="nccl", choices=["nccl", "gloo"])\n'
-    text = text.replace("    options = ", option + "    options = ").replace(
-        "sampler is None", "options.backend"
-    )
-    after = converted(text)
+    text = text.replace("    options = ", option + "    options = ")
+    after = converted(text.replace("sampler is None", "options.backend"))
     assert plain(tmp_path, after) == ["= nccl"]
     assert launched(tmp_path, after, "--distributed", "1", "--backend", "gloo") == ["= gloo"] * 2
 
@@ -328,10 +323,9 @@ def test_a_script_with_a_branch_without_a_launcher_keeps_it() -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [('config.device != "cpu"', True), ("config.distributed", False)])
 def test_a_setting_that_named_the_cpu_is_said(asked: str, said: bool) -> None:
-    text = FLAGGED.format(asked="dist.is_initialized()").replace(
-        "options = parser.parse_args()", "import config"
-    )
-    text = text.replace("options.", "config.").replace("torch.nn.Linear(1, 1)", "made(config)")
+    text = FLAGGED.format(asked="dist.is_initialized()")
+    text = text.replace("options = parser.parse_args()", "import config").replace("options.", "config.")
+    text = text.replace("torch.nn.Linear(1, 1)", "made(config)")
     made = "def made(config):\n    return torch.nn.Linear(1, 1).to(torch.device(config.device))\n\ndef main"
     text = text.replace("def main", made).replace("rows, sampler", f"pinned = {asked}\n    rows, sampler")
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is said

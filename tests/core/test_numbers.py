@@ -263,9 +263,8 @@ def test_sizes_that_a_function_counts_by_phase_are_of_all_rows(size: str, is_add
     """Batch means over the number of all rows are the original's number if they are added up."""
     made = f"def made():\n    return 1, {{k: {size} for k, rows in zip(loaders, [data, test])}}\n\nkind, sizes = made()"
     text = PHASES.replace('sizes = {"train": 24, "val": 16}', made).replace("loss.item() * n", "loss.item()")
-    text = text.replace("right += (out.argmax(1) == y).sum().item()", "pass").replace(
-        ", right / sizes[phase]", ""
-    )
+    text = text.replace("right += (out.argmax(1) == y).sum().item()", "pass")
+    text = text.replace(", right / sizes[phase]", "")
     assert ("total = accelerator.merge(loader, total)" in converted(text).text) is is_added
 
 

@@ -138,9 +138,8 @@ def test_a_class_that_is_given_numbered_batches_leaves_each_process_its_own_numb
     """Dealt together with their numbers, the processes would step at different times, and wait for each other."""
     numbered = converted(PREFETCHER.format(kept="iter", given="enumerate(loader)"))
     assert "accelerator.prepare(model, optimizer, loader)" in numbered
-    assert "batches = accelerator.prepare(batches)" in converted(
-        PREFETCHER.format(kept="iter", given="loader")
-    )
+    plain = converted(PREFETCHER.format(kept="iter", given="loader"))
+    assert "batches = accelerator.prepare(batches)" in plain
     for kept in ("iter", "enumerate"):  # another object of the class is not trained on
         two = converted(PREFETCHER.format(kept=kept, given="loader)\ntests = Prefetcher(test_loader"))
         assert "accelerator.prepare(model, optimizer, loader)" in two and "prepare(batches)" not in two

@@ -17,7 +17,20 @@ FIT = "def train(model, loader, optimizer):\n" + indent(LOOP, "    ")
 PREPARED = "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
 
 PER_FOLD = indent(MADE.replace("loader = DataLoader(data)\n", "") + LOOP, "    ")
+SCHEDULE = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=batches)"
 REPLICATED = filled(MADE).replace("optimizer", "model = nn.DataParallel(model).cuda()\noptimizer", 1)
+
+
+def counted(before: str, begin: str = "pass", shown: str = "batches") -> str:
+    """A loop that says how many batches there are; `before` stands in front of it."""
+    return f"""{MADE}{before}
+for epoch in range(3):
+    {begin}
+    for n, (x, y) in enumerate(loader):
+        <step loss = F.cross_entropy(model(x), y)>
+        print(n, "of", {shown})
+"""
+
 
 TRAPS = cases(f"""
 == a function that is given another optimizer at each call
@@ -179,6 +192,28 @@ for epoch in range(3):
 -> def train(model, loader, optimizer):
 -> optimizer, loader = accelerator.prepare(optimizer, loader)
 -> for epoch in range(3):
+== a loader whose first batch is looked at before
+{counted("show(next(iter(loader)))", shown="len(loader)")}
+-> show(next(iter(loader)))
+-> {PREPARED}
+-> for n, (x, y) in enumerate(loader):
+-> accelerator.print(n, "of", len(loader))
+== a loader whose batches are counted before the loop that shows the number
+{counted("batches = len(loader)")}
+-> {PREPARED}
+-> batches = len(loader)
+-> for epoch in range(3):
+== a loader whose number of batches a schedule of torch is made for
+{counted("batches = len(loader)", begin=f"scheduler = {SCHEDULE}")}
+-> batches = len(loader)
+-> {PREPARED}
+-> for epoch in range(3):
+== a loader whose batches are looked at between two loops that train
+{MADE}other = DataLoader(data)
+{LOOP.replace("loader", "other")}show(next(iter(loader)))
+{LOOP}
+-> show(next(iter(loader)))
+-> for x, y in accelerator.prepare(loader):
 """)
 TRAPS.append(
     Trap(

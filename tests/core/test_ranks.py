@@ -6,6 +6,7 @@ import pytest
 
 from .converting import converted, once_more
 from .running import launched, plain
+from .support import each_row
 
 # A script for a launcher that gives `--local_rank`, with a branch of its own for plain python.
 HEAD = """import argparse
@@ -62,25 +63,18 @@ def test_the_launchers_processes_take_the_other_branch(tmp_path: Path) -> None:
     assert lines == [f"= {rank} DistributedSampler True 0.05" for rank in range(2)]
 
 
-LOCAL = 'default=int(os.environ.get("LOCAL_RANK", 0))'
-OWN = '"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1))'
-
-
-@pytest.mark.parametrize(
-    ("option", "use", "becomes"),
-    [
-        ('"--local-rank", type=int', "args.local_rank > 3", LOCAL),
-        (
-            '"--local-rank", type=int',
-            "args.local_rank is None",
-            'default=int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None',
-        ),
-        ('"--local_rank", type=int, required=True', "args.local_rank > 3", f"type=int, {LOCAL})"),
-        (OWN, "args.local_rank > 3", f"{OWN})"),
-        ('"--at", "--local-rank", type=int', "args.at > 3", LOCAL),
-        ('"--device_number", "-r", type=int, default=0', "args.device_number > 3", "default=0"),
-    ],
-)
+@each_row("""
+option => use => becomes
+"--local-rank", type=int => args.local_rank > 3 => default=int(os.environ.get("LOCAL_RANK", 0))
+"--local-rank", type=int => args.local_rank is None
+=> default=int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None
+"--local_rank", type=int, required=True => args.local_rank > 3
+=> type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+"--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)) => args.local_rank > 3
+=> "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
+"--at", "--local-rank", type=int => args.at > 3 => default=int(os.environ.get("LOCAL_RANK", 0))
+"--device_number", "-r", type=int, default=0 => args.device_number > 3 => default=0
+""")
 def test_an_option_of_another_launcher(option: str, use: str, becomes: str) -> None:
     text = LAUNCHED.replace('"--local_rank", type=int, default=-1', option)
     text = text.replace("    rows =", f"    if {use}:\n        print(args)\n    rows =")
@@ -228,12 +222,9 @@ def test_a_number_that_the_group_says_stays() -> None:
 
 def test_nothing_is_exported_where_a_file_is_only_imported(tmp_path: Path) -> None:
     """A script that submits jobs imports the one that trains; the jobs' processes inherit its environment."""
-    text = LAUNCHED.replace(
-        "if args.local_rank == -1 or args.no_cuda:", "if int(os.environ['WORLD_SIZE']) == 0:"
-    )
-    text = text.replace(
-        "    if args.local_rank != -1:\n        model = Dist", "    if True:\n        model = Dist"
-    )
+    asks = "if int(os.environ['WORLD_SIZE']) == 0:"
+    text = LAUNCHED.replace("if args.local_rank == -1 or args.no_cuda:", asks)
+    text = text.replace("if args.local_rank != -1:\n        model = Dist", "if True:\n        model = Dist")
     text = text.replace('"--local_rank", type=int, default=-1', '"--local_rank", type=int, default=0')
     after = converted(text)
     assert "environment=True" in after
@@ -285,42 +276,36 @@ LAYER = """class Shared(torch.nn.Module):
         def forward(self, x):
             return x
         def __init__(self):
-"""
+            self.others = """
 
 
-@pytest.mark.parametrize(
-    ("asked", "stays"),
-    [
-        ("assert torch.cuda.is_available() and {} >= len(args.wanted)", True),
-        ("if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model)", True),
-        ("assert {} > 0", False),
-        ("if torch.cuda.is_available() and {} > 1:\n        args.batch = 4", False),
-        ("if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {}", True),
-        (
-            "if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {}",
-            False,
-        ),
-        (LAYER + "            self.others = [Queue(1)] * {}\n    Shared()", True),
-        (LAYER + "            self.others = [1] * {}\n    Shared()", False),
-    ],
-)
+@each_row(r"""
+asked => stays
+assert torch.cuda.is_available() and {} >= len(args.wanted) => True
+if torch.cuda.is_available() and {} > 1:\n        model = torch.nn.DataParallel(model) => True
+assert {} > 0 => False
+if torch.cuda.is_available() and {} > 1:\n        args.batch = 4 => False
+if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {} => True
+if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {} => False
+<layer>[Queue(1)] * {}\n    Shared() => True
+<layer>[1] * {}\n    Shared() => False
+""")
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"
+    asked = asked.replace("<layer>", LAYER)
     after = converted(ASKED_FIRST.replace(of, f"    {asked.format(count)}\n{of}"))
     assert (asked.partition("{}")[0] + 'int(os.environ.get("LOCAL_WORLD_SIZE"' in after) is not stays
 
 
-@pytest.mark.parametrize(
-    ("saves", "used", "has_all"),
-    [
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "rows = 4 * args.gpus", True),
-        ("    torch.save(torch.nn.DataParallel(model), 'a')\n", "args.share = 1 / args.gpus", False),
-        ("", "rows = 4 * args.gpus", False),
-    ],
-)
+@each_row("""
+saves => used => has_all
+torch.save(torch.nn.DataParallel(model), 'a') => rows = 4 * args.gpus => True
+torch.save(torch.nn.DataParallel(model), 'a') => args.share = 1 / args.gpus => False
+pass => rows = 4 * args.gpus => False
+""")
 def test_under_plain_python_a_kept_dataparallel_has_all_gpus(saves: str, used: str, has_all: bool) -> None:
     counts, of = f"    args.gpus = torch.cuda.device_count()\n    {used}\n", "    optimizer = torch.optim"
-    after = converted(ASKED_FIRST.replace(of, saves + counts + of))
+    after = converted(ASKED_FIRST.replace(of, f"    {saves}\n{counts}{of}"))
     count = "torch.cuda.device_count() or 1" if has_all else "1"
     assert f'args.gpus = int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
     assert converted(after).count("LOCAL_WORLD_SIZE") == 1

@@ -178,23 +178,19 @@ if __name__ == "__main__":
     {start}
 """
 
-GROUP = "@click.group()\ndef cli():\n    pass"
 
-
-@pytest.mark.parametrize(
-    ("group", "command", "start", "trains"),
-    [
-        (GROUP, '@cli.command()\n@click.option("--rate", type=float)', "cli()", True),
-        ("app = typer.Typer()", "@app.command", "app()", True),
-        (GROUP, "@cli.command()", "print('nothing')", False),
-        (GROUP, "@cached.method()", "cli()", False),
-        ("ex = Experiment()", "@ex.main", "ex.run_commandline()", True),
-        ("ex = Experiment()", "@ex.main", "print(ex)", False),
-        ("def told():\n    print(click)", "", "told()", True),  # it offers what it defines
-        ("def told(by):\n    by.main()", "", "told(click)", False),
-        ("def told():\n    print(click)", "", "pass", False),
-    ],
-)
+@each_row(r"""
+group => command => start => trains
+@click.group()\ndef cli():\n    pass => @cli.command()\n@click.option("--rate", type=float) => cli() => True
+app = typer.Typer() => @app.command => app() => True
+@click.group()\ndef cli():\n    pass => @cli.command() => print('nothing') => False
+@click.group()\ndef cli():\n    pass => @cached.method() => cli() => False
+ex = Experiment() => @ex.main => ex.run_commandline() => True
+ex = Experiment() => @ex.main => print(ex) => False
+def told():\n    print(click) => '' => told() => True  # it offers what it defines
+def told(by):\n    by.main() => '' => told(click) => False
+def told():\n    print(click) => '' => pass => False
+""")
 def test_a_command_of_a_group_is_reached_by_it(group: str, command: str, start: str, trains: bool) -> None:
     after = converted(COMMANDS.format(group=group, command=command, start=start))
     assert ("    accelerator = Accelerator()\n    model = torch.nn.Linear(4, 2)" in after) is trains

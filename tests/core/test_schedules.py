@@ -212,19 +212,17 @@ result = scheduler.get_last_lr()[0]
 STOPS = "if steps >= 10:\n            goes_on = False\n            break"
 
 
-@pytest.mark.parametrize(
-    ("loop", "behind", "is_prepared"),
-    [
-        ("while goes_on", STOPS, False),
-        ("while steps < 8", "pass", False),
-        ("while epoch < 2", "pass", True),
-        ("while epoch < 2", "if steps % 4 == 0:\n            print(steps)", True),
-        ("for epoch in range(2)", "if steps >= 10:\n            break", True),
-        ("for epoch in range(20 // len(loader))", "pass", False),
-        ("n = len(loader)\nfor epoch in range(20 // n)", "pass", False),
-        ("n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows))", "pass", True),
-    ],
-)
+@each_row(r"""
+loop => behind => is_prepared
+while goes_on => if steps >= 10:\n            goes_on = False\n            break => False
+while steps < 8 => pass => False
+while epoch < 2 => pass => True
+while epoch < 2 => if steps % 4 == 0:\n            print(steps) => True
+for epoch in range(2) => if steps >= 10:\n            break => True
+for epoch in range(20 // len(loader)) => pass => False
+n = len(loader)\nfor epoch in range(20 // n) => pass => False
+n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows)) => pass => True
+""")
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
     after = converted(COUNTED.format(loop=loop, behind=behind))
     assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared
@@ -259,9 +257,9 @@ LIMITED = COUNTED.replace("scheduler =", "total = limit or 3 * len(loader)\nsche
 @pytest.mark.parametrize("limit", [0, 9])
 def test_a_schedule_ends_with_the_training_whatever_ends_that(limit: int, tmp_path: Path) -> None:
     text = LIMITED.format(loop="for epoch in range(3)", behind="if 0 < limit <= steps:\n            break")
-    folder = write(tmp_path, script=text.replace("total =", f"limit = {limit}\ntotal =", 1))
-    convert(folder, "script")
-    assert train(folder, "script", 2) == pytest.approx([0.0055, 0.0055])
+    text = text.replace("total =", f"limit = {limit}\ntotal =", 1)
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script", 2) == pytest.approx([0.0055, 0.0055])
 
 
 @pytest.mark.parametrize(
@@ -302,16 +300,11 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
     assert train(tmp_path, "script", 2) == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("more", "test"),
-    [
-        ("", "self.steps > 2"),
-        (
-            "\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps)",
-            "i == self.steps",
-        ),
-    ],
-)
+@each_row(r"""
+more => test
+'' => self.steps > 2
+\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps) => i == self.steps
+""")
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
     after = converted(LAST.format(more=more, test=test))
     assert "self.loader = accelerator.prepare(self.loader)" not in after

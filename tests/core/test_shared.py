@@ -140,10 +140,8 @@ if __name__ == "__main__":
 
 def test_functions_of_one_name_in_several_files_are_told_apart(tmp_path: Path) -> None:
     """A call is given the device only where the function that it names takes one."""
-    write(tmp_path, measure=RUN, trainer=TRAIN, entry=ENTRY)
-    convert(tmp_path, "entry")
-    assert "measure(3, device_name=" in (tmp_path / "trainer.py").read_text()
-    assert "main(8)\n" in (tmp_path / "entry.py").read_text()
+    after = rewritten(tmp_path, "entry", measure=RUN, trainer=TRAIN, entry=ENTRY)
+    assert "measure(3, device_name=" in after["trainer"] and "main(8)\n" in after["entry"]
     assert train(tmp_path, "entry", 2) == [0.0, 0.0]
 
 
@@ -300,17 +298,14 @@ def test_another_script_still_has_the_group_that_a_shared_module_makes(
     group: str, made: str, tmp_path: Path
 ) -> None:
     """The module's function makes it where no accelerator has; in the converted script there is one already."""
-    write(tmp_path, group=group, first=IN_GROUP, second=IN_GROUP)
-    convert(tmp_path, "first")
-    assert made in (tmp_path / "group.py").read_text()
+    assert made in rewritten(tmp_path, "first", group=group, first=IN_GROUP, second=IN_GROUP)["group"]
     assert train(tmp_path, "second", 2) == [(0, 2), (1, 2)]
     assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
 
 
 def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
-    write(tmp_path, group=OWN_GROUP, first=IN_GROUP)
-    convert(tmp_path, "first")
-    assert "init_process_group" not in (tmp_path / "group.py").read_text()
+    after = rewritten(tmp_path, "first", group=OWN_GROUP, first=IN_GROUP)
+    assert "init_process_group" not in after["group"]
 
 
 GUARDED = """

@@ -1,10 +1,12 @@
 """A printed loss is that of the whole batch, where every process comes to the print."""
 
+from textwrap import indent
+
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
 from .converting import notes
-from .support import each_row, table
+from .support import each_row
 
 SCRIPT = """\
 import torch
@@ -35,10 +37,8 @@ def _shown(line: str) -> str:
     return convert(SCRIPT.format(shown=line), "crosstrain", lambda rule, node: True).text
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        *table(r"""
+@each_row("""
+line => expected
 print(running / (i + 1)) => accelerator.print(accelerator.reduce(running, "mean") / (i + 1))
 print(right / seen) => accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))
 print((i + 1) * x.size(0)) => accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))
@@ -46,13 +46,11 @@ print("%d %.3f" % (epoch, loss)) => accelerator.print("%d %.3f" % (epoch, accele
 print("{:.3f}".format(loss)) => "{:.3f}".format(accelerator.reduce(loss, "mean"))
 print(f"{loss:.3f}") => print(f"{accelerator.reduce(loss, 'mean'):.3f}")
 print(both.item()) => accelerator.print(accelerator.reduce(both, "mean").item())
-"""),
-        ("print(loss.item())", f"accelerator.print({MEAN})"),
-        ("if i % 10 == 0: print(epoch, loss.item())", f"accelerator.print(epoch, {MEAN})"),
-        ("print(i * len(x), loss.item())", f'i * accelerator.reduce(len(x), "sum"), {MEAN}'),
-        ("print(len(loader) * len(x))", 'len(loader) * accelerator.reduce(len(x), "sum")'),
-    ],
-)
+print(loss.item()) => accelerator.print(accelerator.reduce(loss, "mean").item())
+if i % 10 == 0: print(epoch, loss.item()) => accelerator.print(epoch, accelerator.reduce(loss, "mean").item())
+print(i * len(x), loss.item()) => i * accelerator.reduce(len(x), "sum"), accelerator.reduce(loss, "mean").item()
+print(len(loader) * len(x)) => len(loader) * accelerator.reduce(len(x), "sum")
+""")
 def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str) -> None:
     assert expected in _shown(line)
 
@@ -99,53 +97,49 @@ def test_a_loss_that_is_scaled_for_its_backward(scaled: str) -> None:
     assert MEAN in convert(text, "crosstrain", lambda rule, node: True).text
 
 
-@pytest.mark.parametrize(
-    ("behind", "is_reduced"),
-    [
-        ("    print(epoch, loss.item())", True),
-        ("    if loss.item() < best: print(loss.item())", False),
-        ("    if epoch % 5 == 0: print(epoch, loss.item())", True),
-        ("    if epoch % 5 == 0:\n        with torch.no_grad():\n            print(loss.item())", True),
-        ("    if best < bound: print(loss.item())\n    best = loss.item()", False),  # processes would part
-        ("    if epoch > 5: pass\n    else: print(loss.item())", False),
-        ("    if running < 1.0: break\n    print(loss.item())", False),
-        ("    if epoch > 5: break\n    print(loss.item())", True),
-        ("    for x, y in other:\n        if y is None: continue\n    print(loss.item())", True),
-        # Alike on every process:
-        ("    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
-    ],
-)
+@each_row(r"""
+behind => is_reduced
+print(epoch, loss.item()) => True
+if loss.item() < best: print(loss.item()) => False
+if epoch % 5 == 0: print(epoch, loss.item()) => True
+if epoch % 5 == 0:\n    with torch.no_grad():\n        print(loss.item()) => True
+if best < bound: print(loss.item())\nbest = loss.item() => False  # processes would part
+if epoch > 5: pass\nelse: print(loss.item()) => False
+if running < 1.0: break\nprint(loss.item()) => False
+if epoch > 5: break\nprint(loss.item()) => True
+for x, y in other:\n    if y is None: continue\nprint(loss.item()) => True
+loss = criterion(model(test), wanted)\nprint(loss.item()) => False  # alike on every process
+""")
 def test_a_loss_printed_behind_the_loop_is_that_of_the_whole_batch(behind: str, is_reduced: bool) -> None:
-    text = SCRIPT.format(shown="pass") + behind + "\n"
+    text = SCRIPT.format(shown="pass") + indent(behind, "    ") + "\n"
     assert (MEAN in convert(text, "crosstrain", lambda rule, node: True).text) is is_reduced
 
 
-@pytest.mark.parametrize(
-    ("line", "behind", "is_noted"),
-    [
-        ("pass", "    print(hits.item())", True),
-        ("if loss.item() < best: print(loss.item())", "", True),
-        ("part = loss / 2; log.info(part.item())", "", True),
-        ("sure = model(x).mean().item(); log.info(sure)", "", True),
-        ("sure = model(x).mean().item(); rows = len(x); log.info(i)", "", False),
-        ("pass", "    if loss.item() < best: print(loss.item())", True),
-        ("writer.add_scalar('loss', loss.item(), i)", "", True),
-        ("for k, v in {'loss': loss.detach()}.items(): log.info(v)", "", True),
-        ("for k, v in {'step': i}.items(): log.info(v)", "", False),
-        ("average = 0.9 * average + 0.1 * loss.item(); log.info(average)", "", True),
-        ("average = 0.9 * average + 0.1 * float(loss)", "    state['loss'] = average", True),
-        ("average = 0.9 * average + 0.1 * float(loss)", "", False),  # nothing shows it
-        ("average = 0.9 * average + 0.1 * i", "    state['i'] = average", False),
-        ("value = float(loss)", "    print(value)", True),
-        ("print(loss.item())", "    print(loss.item())", False),  # reduced
-        ("print(loss.data.item())", "", False),
-        ("bar.set_postfix(loss=loss.item())", "", False),
-        ("print(i, epoch)", "    print(epoch)", False),
-        ("pass", "    loss = criterion(model(test), wanted)\n    print(loss.item())", False),
-    ],
-)
+@each_row(r"""
+line => behind => is_noted
+pass => print(hits.item()) => True
+if loss.item() < best: print(loss.item()) => '' => True
+part = loss / 2; log.info(part.item()) => '' => True
+sure = model(x).mean().item(); log.info(sure) => '' => True
+sure = model(x).mean().item(); rows = len(x); log.info(i) => '' => False
+pass => if loss.item() < best: print(loss.item()) => True
+writer.add_scalar('loss', loss.item(), i) => '' => True
+for k, v in {'loss': loss.detach()}.items(): log.info(v) => '' => True
+for k, v in {'step': i}.items(): log.info(v) => '' => False
+average = 0.9 * average + 0.1 * loss.item(); log.info(average) => '' => True
+average = 0.9 * average + 0.1 * float(loss) => state['loss'] = average => True
+average = 0.9 * average + 0.1 * float(loss) => '' => False  # nothing shows it
+average = 0.9 * average + 0.1 * i => state['i'] = average => False
+value = float(loss) => print(value) => True
+print(loss.item()) => print(loss.item()) => False  # reduced
+print(loss.data.item()) => '' => False
+bar.set_postfix(loss=loss.item()) => '' => False
+print(i, epoch) => print(epoch) => False
+pass => loss = criterion(model(test), wanted)\nprint(loss.item()) => False
+""")
 def test_a_loss_that_stays_local_is_said(line: str, behind: str, is_noted: bool) -> None:
-    done = convert(SCRIPT.format(shown=line) + behind + "\n", "crosstrain", lambda rule, node: True)
+    text = SCRIPT.format(shown=line) + indent(behind, "    ") + "\n"
+    done = convert(text, "crosstrain", lambda rule, node: True)
     assert any("main process's own" in one.reason for one in done.findings) is is_noted, done.text
 
 
@@ -168,31 +162,26 @@ def bar(step, text):
 """
 
 
-def _says_local(start: str, grows: str, shown: str) -> int:
-    text = SCRIPT.replace("import torch\n", "import torch, time\n" + METER, 1).replace(
-        "running, right, seen = 0.0, 0, 0", f"running, right, seen = 0.0, 0, 0; {start}"
-    )
+@each_row("""
+said => start => grows => shown
+True => meter = Meter() => meter.update(loss.item()) => print(meter.mean)
+True => meter = Meter(); board = Board(meter) => meter.update(loss.item()) => board.display(i)
+True => worst = 0.0 => worst += abs(loss.item()) => bar(i, f'{worst / (i + 1)}')
+True => losses = [] => losses.append(loss.item()) => print(sum(losses[-10:]) / 10)
+False => steps = 0 => steps += 1 => print(steps)
+False => clock = Meter() => clock.update(time.time()) => print(clock.mean)
+True => meter = Meter() => meter(loss.item()) => print(meter.mean)
+False => clock = Meter() => clock(time.time()) => print(clock.mean)
+False => meter = Meter() => meter.update(loss.item()) => pass  # not shown
+False => pass => pass => print(running / (i + 1))  # reduced
+""")
+def test_running_numbers_that_stay_local_are_said_once(
+    said: bool, start: str, grows: str, shown: str
+) -> None:
+    text = SCRIPT.replace("import torch\n", "import torch, time\n" + METER, 1)
+    text = text.replace("running, right, seen = 0.0, 0, 0", f"running, right, seen = 0.0, 0, 0; {start}")
     done = convert(text.format(shown=f"{grows}\n        {shown}"), "crosstrain", lambda rule, node: True)
-    return len([one for one in done.findings if "main process's own" in one.reason])
-
-
-@pytest.mark.parametrize(
-    ("said", "start", "grows", "shown"),
-    [
-        (1, "meter = Meter()", "meter.update(loss.item())", "print(meter.mean)"),
-        (1, "meter = Meter(); board = Board(meter)", "meter.update(loss.item())", "board.display(i)"),
-        (1, "worst = 0.0", "worst += abs(loss.item())", "bar(i, f'{worst / (i + 1)}')"),
-        (1, "losses = []", "losses.append(loss.item())", "print(sum(losses[-10:]) / 10)"),
-        (0, "steps = 0", "steps += 1", "print(steps)"),
-        (0, "clock = Meter()", "clock.update(time.time())", "print(clock.mean)"),
-        (1, "meter = Meter()", "meter(loss.item())", "print(meter.mean)"),
-        (0, "clock = Meter()", "clock(time.time())", "print(clock.mean)"),
-        (0, "meter = Meter()", "meter.update(loss.item())", "pass"),  # not shown
-        (0, "pass", "pass", "print(running / (i + 1))"),  # reduced
-    ],
-)
-def test_running_numbers_that_stay_local_are_said_once(said: int, start: str, grows: str, shown: str) -> None:
-    assert _says_local(start, grows, shown) == said
+    assert len([one for one in done.findings if "main process's own" in one.reason]) == said
 
 
 OWN = {

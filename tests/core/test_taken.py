@@ -39,13 +39,10 @@ def test_a_number_of_batches_is_that_of_one_process(number: str, how: str, take:
 
 
 def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> None:
-    folder = write(
-        tmp_path,
-        script=TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)"),
-    )
-    convert(folder, "script")
-    assert train(folder, "script") == [18]
-    assert train(folder, "script", 2) == [10, 10]
+    text = TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(batches)")
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script") == [18]
+    assert train(tmp_path, "script", 2) == [10, 10]
 
 
 def test_a_number_of_steps_of_its_own_goes_over_a_share_again(tmp_path: Path) -> None:
@@ -85,10 +82,9 @@ PREPARED = "first, second = accelerator.prepare(first, second)"
 
 
 def test_steps_that_take_from_two_loaders_are_those_of_one_process(tmp_path: Path) -> None:
-    folder = write(tmp_path, script=TWO_TAKEN.format(number="len(first) + len(second)"))
-    convert(folder, "script")
-    assert train(folder, "script") == [16]
-    assert train(folder, "script", 2) == [8, 8]
+    convert(write(tmp_path, script=TWO_TAKEN.format(number="len(first) + len(second)")), "script")
+    assert train(tmp_path, "script") == [16]
+    assert train(tmp_path, "script", 2) == [8, 8]
 
 
 def test_a_number_of_steps_without_a_length_moves_no_loader() -> None:
@@ -121,10 +117,9 @@ if __name__ == "__main__":
 
 
 def test_lengths_above_the_guard_are_those_of_one_process_within_it(tmp_path: Path) -> None:
-    folder = write(tmp_path, script=AT_TOP.format(end="end"))
-    convert(folder, "script")
-    assert train(folder, "script") == [11]
-    assert train(folder, "script", 2) == [5, 5]
+    convert(write(tmp_path, script=AT_TOP.format(end="end")), "script")
+    assert train(tmp_path, "script") == [11]
+    assert train(tmp_path, "script", 2) == [5, 5]
     assert "    steps = len(first)" not in converted(AT_TOP.format(end="9"))
 
 

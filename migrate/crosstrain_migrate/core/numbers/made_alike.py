@@ -78,6 +78,7 @@ class MadeAlike:
             whole = binding(self.script, node.value)
             if (
                 whole is not None
+                and not isinstance(node.slice, ast.Constant)
                 and isinstance(whole[1], ast.Call)
                 and self.differing.calls_trained(whole[1])
             ):

@@ -344,6 +344,19 @@ WHOLE = [
     whole(
         "a share", "hits = 0", f"{HITS}\n        rate = hits / len(y)", "rate", "computed of what it adds up"
     ),
+    *(
+        whole(
+            line,
+            f"hits, rows = 0, {opened}",
+            f"{HITS}\n        {line}",
+            "hits",
+            "a file that was opened before",
+        )
+        for opened, line in (
+            ("open('rows.txt', 'w')", "rows.write(str(y))"),
+            ("Path('rows.txt').open('a')", "print(y, file=rows)"),
+        )
+    ),
     whole("broken", "hits = 0", f"{HITS}\n        if hits > 100:\n            break", "hits", "breaks off"),
     after_training(
         "a meter that lives longer than the pass",

@@ -178,6 +178,9 @@ log(opened("log.txt", "r").read())
 == an array that is dumped to a path, not what is none
 * rows.dump(f"{name}.dat")
 rows.dump(name)
+== a graph that is drawn into a file, not the picture of an environment
+* graph.render(name + ".png")
+env.render("human")
 == a dump into a file that is opened for it, and into one that stays open
 * json.dump([1], open("rows.json", "w"))
 - file = open("rows.bin", "wb")
@@ -201,6 +204,9 @@ level = logging.INFO
 == a level by its name
 - logging.getLogger().setLevel("INFO")
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
+- logging.basicConfig(level=os.getenv("L", "INFO"))
++ logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
+logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
 == a level that a function has by itself
 def set_up(level=logging.INFO):

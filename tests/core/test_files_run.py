@@ -164,6 +164,11 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
             ["one", "one"],
         ),
         (
+            "n = 0\n    while os.path.exists('run%d' % n):\n        n += 1\n"
+            "    os.mkdir('run%d' % n)\n    path = 'run%d' % n",
+            ["run0", "run1"],
+        ),
+        (
             "while True:\n        path = path + 'x'\n"
             "        if not os.path.isdir(path):\n            break\n    os.system('mkdir -p %s' % path)",
             ["onex", "onexx"],

@@ -47,6 +47,23 @@ if __name__ == "__main__":
 """
 
 
+@each_row("""
+worker => is_own
+pass; => True
+sampler = DistributedSampler(args.rows); => False
+torch.manual_seed(gpu + 3); => False
+""")
+def test_spawned_processes_shuffle_each_for_itself(worker: str, is_own: bool) -> None:
+    of_parent = NODE.replace("    mp.spawn(", "    torch.manual_seed(3)\n    mp.spawn(")
+    kept = of_parent[: of_parent.index("    sampler =")] + of_parent[of_parent.index("    loader =") :]
+    kept = kept.replace(", sampler=sampler", ", shuffle=True").replace(
+        "        sampler.set_epoch(epoch)\n", ""
+    )
+    after = converted(kept.replace("    loader =", f"    {worker} loader ="))
+    own = "    if PartialState().process_index:\n        torch.manual_seed(torch.initial_seed()"
+    assert (own in after) is is_own and once_more(after) == after
+
+
 @pytest.mark.parametrize(
     ("handler", "is_told"),
     [("except:\n        stop()", True), ("except KeyboardInterrupt:\n        stop()", False)],
@@ -71,7 +88,7 @@ def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes
         "work(PartialState().local_process_index, args)",
         "args.processes = PartialState().num_processes",
         "model = accelerator.prepare(model)",
-        'default=int(os.environ.get("LOCAL_RANK", -1))',
+        'default=int(os.environ.get("LOCAL_RANK", 0))',
         "    accelerator = Accelerator()\n    PartialState(group_of_one=True)\n",
         "sampler = DistributedSampler(args.rows)\n",
         "optimizer = accelerator.prepare(optimizer)",

@@ -237,6 +237,20 @@ rows = np.load("rows.npy")
 + accelerator.wait_for_everyone()
 - log = open("out/log", "a")
 + log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
+== a folder that the main process has removed before all make it
++ if broadcast_object_list([os.path.exists("out")])[0]:
++     if broadcast_object_list(
+- if os.path.exists("out"):
++         [input("go on? ") if accelerator.is_main_process else None]
+-     if input("go on? ") != "y":
++     )[0] != "y":
+        sys.exit()
+*     shutil.rmtree("out")
++ accelerator.wait_for_everyone()
+- os.mkdir("out")
+- os.mkdir("out/models")
++ os.makedirs("out", exist_ok=True)
++ os.makedirs("out/models", exist_ok=True)
 == a folder that a person may have removed before the main process alone writes into it
 * if os.path.isdir("out"):
 .     answer = input("delete it? ")
@@ -256,6 +270,12 @@ def ask(text, input=str):
 +     )[0] != "y":
         sys.exit()
 ask("q")
+== a command that writes, and by whose answer every process goes on
++ code = broadcast_object_list(
+- code = os.system("cp -R src %s" % name)
++     [os.system("cp -R src %s" % name) if accelerator.is_main_process else None]
++ )[0]
+lines = os.popen("wc -l " + name).read()
 == another folder than the one that a person is asked about
 * if os.path.exists("out"):
 .     answer = input("overwrite? ")

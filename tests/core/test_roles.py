@@ -2,7 +2,7 @@
 
 import pytest
 
-from .support import Trap, case_by_case, cases, check, converted
+from .support import PRELUDE, Trap, case_by_case, cases, check, converted
 
 TRAPS = cases("""
 == chunks of a batch are no data
@@ -184,3 +184,17 @@ def test_left_alone(script: str) -> None:
     done = converted(script)
     assert done.text == script
     assert not done.trains
+
+
+def test_the_gradient_of_an_operator_trains_nothing() -> None:
+    text = """
+class Pool(torch.autograd.Function):
+    def backward(ctx, gradient):
+        return pools.backward(gradient)
+<model>
+for x in DataLoader(data):
+    <step loss = model(Pool.apply(x)).mean()>
+"""
+    before = PRELUDE + text
+    lines = before.splitlines()
+    assert not [one for one in converted(before).findings if "pools" in lines[one.line - 1]]

@@ -74,6 +74,12 @@ WRAPPERS = {
         "torch.nn.DataParallel(model, gpus if accelerator.num_processes == 1 else None, None, dim, "
         "chunk_sizes=rows if accelerator.num_processes == 1 else None)"
     ),
+    "DataParallel(model, gpus)": (
+        "DataParallel(model, gpus if accelerator.num_processes == 1 else [accelerator.device])"
+    ),
+    "DataParallel(model)": (
+        "DataParallel(model, device_ids=None if accelerator.num_processes == 1 else [accelerator.device])"
+    ),
     "torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], static_graph=True)": (
         "torch.nn.parallel.DistributedDataParallel(model, static_graph=True)"
     ),
@@ -91,7 +97,9 @@ def test_it_stays_where_its_names_are_used(use: str) -> None:
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_it_stays_on_the_devices_of_one_process(wrapper: str) -> None:
     """A group's wrapper has a device in each process; the other one keeps to its author's GPUs where nothing is launched."""
-    text = _script(*USED["its state is written"], wrapper)
+    own = "class DataParallel(torch.nn.Module):\n    def __init__(self, module, device_ids=None): pass"
+    above, behind = USED["its state is written"]
+    text = _script(own if wrapper.startswith("Data") else above, behind, wrapper)
     after = "".join(text_of(text).split())
     assert f"model=accelerator.prepare({''.join(WRAPPERS[wrapper].split())})" in after.replace(",)", ")")
 

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, name
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
-from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, exits, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 
 from .flags import SAMPLERS, note_options, plan_flags
@@ -95,7 +95,7 @@ class Mapping:
         self._starts = plan_start(self.plan, self.accelerators)
         plan_flags(self.plan, self.accelerators)
         self._numbered_devices()
-        Ranks(self.plan).run()
+        Ranks(self.plan, of_one=self._always_wraps()).run()
         note_options(self.plan, self.accelerators.roles)
         for call in self.script.calls:
             if any(self.plan.is_replaced(one) for one in self.script.around(call)):
@@ -113,6 +113,16 @@ class Mapping:
                 self._sampler(call)
             elif name.endswith(".set_epoch") and is_statement_call(self.script, call):
                 self._epoch(call)
+
+    def _always_wraps(self) -> bool:
+        """Whether a wrapper stands under no condition: plain python's one process is a group then, and the first of it."""
+        return any(
+            is_wrapper(self.script, call)
+            and not any(
+                isinstance(n, ast.If | ast.IfExp) and not is_main_test(n) for n in self.script.around(call)
+            )
+            for call in self.script.calls
+        )
 
     def _epoch(self, call: ast.Call) -> None:
         """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""
@@ -234,10 +244,29 @@ class Mapping:
         statement = self.script.statement(call)
         kept = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else set()
         self.plan.replace(call, SPAWN, "the launcher starts the processes", f"{code})", **holes)
+        workers = [
+            f for f in self.script.functions(self.script.last(named["fn"])) if self.script.class_of(f) is None
+        ]
+        if len(workers) == 1:
+            self._own_order(workers[0])
         suite = self.script.suite_of(statement)
         for one in suite[suite.index(statement) + 1 :]:  # `while not context.join(): pass`
             if kept & names_in(one):
                 self.plan.remove(one, SPAWN, "the launcher waits for the processes")
+
+    def _own_order(self, worker: Function) -> None:
+        """A loader that shuffles without a sampler: spawned processes have random numbers of their own, which no seed of the
+        process that spawned them reaches, and so other rows each."""
+        calls = {one: self.script.dotted(one.func) for one in self.script.calls}
+        loads = any(name.endswith("utils.data.DataLoader") for name in calls.values())
+        seeds = (self.script.frame(one) for one, name in calls.items() if name == "torch.manual_seed")
+        is_said = any(map(SAMPLERS.search, calls.values())) or any(
+            is_called_below(self.script, one, worker) for one in seeds
+        )
+        if loads and not is_said and self.script.binds(self.script.module(worker), "torch"):
+            first, index = self.script.first_statement(worker), f"{self.plan.state(worker)}.process_index"
+            code = f"if {index}:\n    torch.manual_seed(torch.initial_seed() + {index})"
+            self.plan.before(first, SPAWN, "a spawned process draws its own numbers", code)
 
     def _tell_launcher(self, spawn: ast.Call) -> None:
         """`try: mp.spawn(...) except: clean_up()`: a process that ended without its error would leave the others waiting."""

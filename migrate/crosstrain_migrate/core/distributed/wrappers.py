@@ -168,13 +168,23 @@ def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: st
         return
     plan.replace(call, rule, reason, template, it=call)
     # Rows for each device, `chunk_sizes`, are given to a wrapper of the project's own alone.
-    named = [k.value for k in call.keywords if k.arg in (*_OPTIONS_OF_DEVICES, "chunk_sizes")]
-    for argument in (*call.args[1 : 3 if rule == PARALLEL else None], *named):
+    named = {k.arg: k.value for k in call.keywords if k.arg in (*_OPTIONS_OF_DEVICES, "chunk_sizes")}
+    alone = f" if {accelerator}.num_processes == 1 else "  # one process keeps to the author's GPUs
+    ids = named.get("device_ids", next(iter(call.args[1:2]), None))
+    is_own = any(
+        "device_ids" in plan.script.parameters(one)
+        for cls in plan.script.classes(plan.script.last(call.func))
+        for one in plan.script.methods(cls, "__init__")
+    )
+    if is_own and ids is None and rule == PARALLEL:  # a copy of torch's, which takes all that it sees
+        code = f"device_ids=None{alone}[{accelerator}.device]"
+        plan.add(e.InsertArgument(call, rule, reason, code=code))
+    for argument in (*call.args[1 : 3 if rule == PARALLEL else None], *named.values()):
         if rule != PARALLEL:
             plan.add(e.RemoveArgument(call, rule, reason, argument=argument))
         elif not isinstance(argument, ast.Constant) or argument.value is not None:
-            code = f"{{ids}} if {accelerator}.num_processes == 1 else None"
-            plan.replace(argument, rule, reason, code, ids=argument)  # one process keeps to the author's GPUs
+            others = f"[{accelerator}.device]" if is_own and argument is ids else "None"
+            plan.replace(argument, rule, reason, f"{{ids}}{alone}{others}", ids=argument)
     plan.note(rule, call, f"{_KEEPS_NAMES} in line {used.lineno}", "nothing needs to be done")
 
 

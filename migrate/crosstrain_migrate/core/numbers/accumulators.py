@@ -24,6 +24,7 @@ from crosstrain_migrate.core.numbers.changes import (
     reads,
 )
 from crosstrain_migrate.core.numbers.given import is_understood, only_adds
+from crosstrain_migrate.core.output.writers import opens_to_write
 from crosstrain_migrate.core.reading.forms import Frame, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
@@ -162,16 +163,32 @@ class Pass:
         for call in self._body():
             if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
                 continue
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            outside = (one for one in (*given, *walk(call.func)) if written(one) not in inner)
+            if not self.phase and any(map(self._is_file, outside)):
+                raise Unsure("it writes into a file that was opened before")
             if isinstance(call.func, ast.Attribute):
                 self._method_that_keeps(call, call.func, inner, found)
             elif self._is_object(call.func) and written(call.func) not in inner:
                 raise Unsure(f"`{written(call.func)}()` keeps something")
             else:
-                given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 texts = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
                 known = {t for t in texts if any(node is call for _, node in found.get(t, ()))}
                 if any(t not in inner | known and self.start(t) is not None for t in texts):
                     raise Unsure(f"`{written(call.func)}` is given what is added up")
+
+    def _is_file(self, node: ast.AST, depth: int = 2) -> bool:
+        """Whether a variable is a file: one process writes it, and has but its own batches in a dealt loop."""
+        script = self.script
+        scope = script.table.of_node[node].resolve(node.id) if isinstance(node, ast.Name) else None
+        made = script.values_anywhere(written(node)) if isinstance(node, ast.Attribute) else []
+        told: list[ast.expr] = []
+        if isinstance(node, ast.Name) and scope is not None and scope.node in script.frames:
+            made = script.values(scope.node, node.id)
+            told = [one for one, _ in script.given_for(scope.node, node.id)] if depth else []
+        return any(opens_to_write(script, one) for one in (*made, *told)) or any(
+            self._is_file(one, depth - 1) for one in told
+        )
 
     def _of_one_batch(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> set[str]:
         """What the body binds anew for each batch: not the items of a list that was there before."""

@@ -6,13 +6,14 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import place_of, words
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words
 from crosstrain_migrate.syntax.walks import walk_all
 
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 _PROGRAMS = _COMMANDS | words("subprocess.Popen os.popen subprocess.getoutput subprocess.getstatusoutput")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
+_CHANGES_FILES = re.compile(r"^\s*(cp|mv|rm|ln|rsync|zip|touch)\b")
 FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
 
 
@@ -39,6 +40,12 @@ def is_command(script: Script, call: ast.Call) -> bool:
 def is_heard(script: Script, call: ast.Call) -> bool:
     """Whether all run a program for what it says, `os.popen("wc -l " + path).read()`, of the files that it is told of."""
     return script.dotted(call.func) in _PROGRAMS and not is_statement_call(script, call)
+
+
+def is_answered(script: Script, call: ast.Call) -> bool:
+    """`code = os.system("cp -R %s %s" % (source, copy))`: a second process would be in its way, and all go by its answer."""
+    ends = last_name(call.func) not in ("Popen", "popen") and is_heard(script, call)
+    return ends and _CHANGES_FILES.match(command_of(*call.args[:1])) is not None
 
 
 def removes(script: Script, call: ast.Call) -> bool:

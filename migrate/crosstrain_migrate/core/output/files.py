@@ -47,6 +47,7 @@ class Files:
         self._waited: list[ast.stmt] = []  # guards above which all wait
         self._ended: list[ast.stmt] = []  # guards behind which all wait
         self._drawing: list[ast.stmt] = []  # those of them in which random numbers are drawn
+        self.emptied: set[ast.AST] = set()  # what makes a folder again that the main process has removed
         self.read = Reads(plan.script, audience, self.paths)
         self.meetings = Meetings(plan, self.helpers, self._ended)
 
@@ -127,8 +128,8 @@ class Files:
             self._wait_before(read)
         if call is not None and writers.removes_file(self.script, call):
             self._wait_for_readers(call)
-        if call is not None and self.read.is_made_again(call, paths):
-            self._wait_behind(statement)
+        if call is not None and (again := self.read.made_again(call, paths)) is not None:
+            self.emptied.update(() if self._wait_behind(statement) else [again])
         self.let_one(statement)
         return True
 

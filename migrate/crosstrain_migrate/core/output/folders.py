@@ -97,8 +97,8 @@ class Folders:
                 return
 
     def _questions(self) -> None:
-        """What a person is asked: by one process, where it alone goes by the answer, else for all."""
-        asked = [call for call in self.script.calls if self._asks_person(call)]
+        """What a person, or a command that writes, is asked: by one process, where it alone goes by the answer, else for all."""
+        asked = [c for c in self.script.calls if self._asks_person(c) or commands.is_answered(self.script, c)]
         for call in asked:
             tests = [one for one in self.script.around(call) if isinstance(one, ast.If)]
             about_files = next((one for one in reversed(tests) if writers.asks_for_files(one.test)), None)
@@ -283,8 +283,12 @@ class Folders:
         return True
 
     def _wait_for_answers(self, call: ast.Call, path: ast.expr | None) -> None:
-        """All have asked for a folder before one makes it where its author takes the next number if it is there."""
+        """All have asked for a folder before one makes it where its author takes the next number if it is there, and the main
+        process has removed what all make anew."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
+        if call in self.files.emptied and self.audience.comes_alike(statement):
+            reason = "the main process has removed the folder before another one makes it"
+            self.files.wait_above(statement, reason, RULE, GROUP, at=call)
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
             if text and is_meant and self.audience.comes_alike(shared):

@@ -139,14 +139,14 @@ class Reads:
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
-    def is_made_again(self, removal: ast.Call, paths: set[str]) -> bool:
-        """Whether all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
+    def made_again(self, removal: ast.Call, paths: set[str]) -> ast.Call | None:
+        """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
         if not writers.removes_file(self.script, removal) and not commands.removes(self.script, removal):
-            return False
+            return None
         makes = [c for c in self.script.calls if writers.makes_folder(self.script, c)]
         made = ((c, writers.path_of_folder(c)) for c in makes if self.audience.is_all(c))
         again = [c for c, path in made if path is not None and paths & self.paths.spelled(path)]
-        return any(self.audience.comes_after(c, removal) for c in again)
+        return next((c for c in again if self.audience.comes_after(c, removal)), None)
 
     def _reads(self, call: ast.Call, depth: int) -> bool:
         """Whether a call reads a file, itself or in the function or class of the project that it calls."""

@@ -382,7 +382,10 @@ class Recorders:
 
 
 def _warnings(level: ast.expr, name: str) -> str:
-    """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other."""
+    """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other. What the environment
+    may say is by default what the script says: `os.environ.get("LEVEL", "INFO")`."""
+    if isinstance(level, ast.Call) and written(level.func) in ("os.environ.get", "os.getenv"):
+        return _warnings(level.args[-1], "") if level.args else ""
     if isinstance(level, ast.Constant):
         return '"WARNING"' if level.value in ("INFO", "DEBUG") else ""
     if isinstance(level, ast.Attribute) and name in ("logging.INFO", "logging.DEBUG"):

@@ -14,7 +14,7 @@ from functools import cached_property
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_function_frame
+from crosstrain_migrate.core.reading.forms import is_function_frame, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -151,19 +151,20 @@ class Stamps:
         return self.audience.is_all(node) and self.audience.comes_alike(node)
 
     def _take_name(self, call: ast.Call) -> None:
-        """`if os.path.exists(path): path = another(path)`, above what makes the folder: the main process, which has found what
-        was there before, says which path it is."""
+        """`if os.path.exists(path): path = another(path)`, and `while os.path.exists(f"run{n}"): n += 1`, above what makes the
+        folder: the main process, which has found what was there before, says which path it is, or which number."""
         statement = self.script.statement(call)
         if self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir") or not call.args:
             return
         if not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
             return
         frame, path = self.script.frame(call), written(call.args[0])
-        texts = {path, *map(written, self.script.values(frame, path))}
+        asked = {path, *map(written, self.script.values(frame, path)), *names_in(call.args[0])}
         stored = (n for n in walk_all(statement.body) if isinstance(n, ast.Name | ast.Attribute))
-        renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & texts)
+        renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & asked)
         makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
-        made = {written(at) for c in makes if (at := writers.path_of_folder(c)) is not None}
+        paths = [at for c in makes if (at := writers.path_of_folder(c)) is not None]
+        made = {text for at in paths for text in (written(at), *names_in(at))}
         is_above = bool(made) and all(place_of(statement) < place_of(one) for one in makes)
         if made & {*renamed} and is_above and self._is_agreed_on(statement):
             self._start(statement)

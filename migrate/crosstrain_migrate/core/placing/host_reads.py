@@ -139,14 +139,15 @@ def _is_tensor_for_sure(script: Script, frame: Frame, node: ast.expr) -> bool:
     if any(written(c.func.value) == text and place_of(c) < later for c in calls):
         return True
     return is_method(node, *OF_TENSORS) or any(
-        _is_chain(v) and place_of(v) < later for v in script.values(frame, text)
+        _is_chain(script, v) and place_of(v) < later for v in script.values(frame, text)
     )
 
 
-def _is_chain(node: ast.expr) -> bool:
-    """Whether methods follow each other of which one is a tensor's, and none ends in a number: `(out == y).float().mean()`."""
+def _is_chain(script: Script, node: ast.expr) -> bool:
+    """Whether methods follow each other of which one is a tensor's, and none ends in a number: `(out == y).float().mean()`;
+    `np.argmax(out, 1)` is an array's."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr not in _READ:
-        if node.func.attr in OF_TENSORS:
+        if node.func.attr in OF_TENSORS and not _reads_arrays(script, node):
             return True
         node = node.func.value
     return False

@@ -33,10 +33,10 @@ _VARIABLES = {"rank": "RANK", "world_size": "WORLD_SIZE", "num_replicas": "WORLD
 
 
 class Ranks:
-    """Plans the numbers of the processes."""
+    """Plans the numbers of the processes. of_one: whether plain python's one process is a group, of which it is the first."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, of_one: bool = False) -> None:
+        self.plan, self.of_one = plan, of_one
         self.script: Script = plan.script
         self.options = Options(self.script)
         self._done: set[ast.AST] = set()
@@ -52,7 +52,8 @@ class Ranks:
         for spawn in self.script.spawns:
             self._spawned(spawn)
         for option in self.local_ranks():
-            self._default(option, "LOCAL_RANK")
+            is_none = option.default is not None and ast.unparse(option.default) == "-1"
+            self._default(option, "LOCAL_RANK", alone="0" if is_none and self.of_one else "")
         for default in self._launchers():
             self._import_os(default)
             several = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'

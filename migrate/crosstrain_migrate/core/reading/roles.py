@@ -150,7 +150,10 @@ class Roles:
             return any(isinstance(value, ast.Attribute) and value.attr == "backward" for value in bound)
         if not is_method(call, "backward"):
             return False
-        of = call.func.value
+        frame, of = self.script.frame(call), call.func.value
+        bases = getattr(self.script.class_of(frame), "bases", ())
+        if getattr(frame, "name", "") == "backward" and any(last_name(base) == "Function" for base in bases):
+            return False  # `class Pool(autograd.Function)` computes a gradient
         is_super = isinstance(of, ast.Call) and last_name(of.func) == "super"
         if isinstance(of, ast.Name) and of.id in ("self", "cls"):
             return False  # a method of the script's own

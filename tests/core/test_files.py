@@ -227,6 +227,16 @@ level = logging.INFO
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
 logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
+== a level that a function has by itself
+def set_up(level=logging.INFO):
+    shown = logging.StreamHandler()
+-     shown.setLevel(level)
++     shown.setLevel(level if accelerator.is_main_process else logging.WARNING)
+set_up()
+== but not one that it is given, and that may be any
+def set_up(level):
+    logging.getLogger().setLevel(level)
+set_up(args.level)
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)
 == an event file
@@ -436,3 +446,26 @@ def test_what_each_process_has_opened_for_itself_is_written_by_each(made: str, i
     text = f"import io\n<torch>\n<model>\n<loop>\nkept = {made}\ntorch.save(model.state_dict(), kept)\n"
     text += "model.load_state_dict(torch.load(kept))\n"
     assert ("\ntorch.save(model.state_dict(), kept)\n" in conversion(text).text) is is_own
+
+
+@pytest.mark.parametrize(("head", "is_guarded"), [("with torch.no_grad():", False), ("if True:", True)])
+def test_an_object_that_merges_where_it_is_called_is_called_by_all(head: str, is_guarded: bool) -> None:
+    rows = "self.rows" if head.startswith("with") else "range(4)"
+    text = f"""<torch>
+class Test:
+    def __init__(self, rows):
+        self.rows = rows
+    def __call__(self, model):
+        right = 0
+        {head}
+            for x in {rows}:
+                right += model(x).sum().item()
+        return right
+test = Test(DataLoader(range(8)))
+<model torch.nn.Linear(1, 1)>
+<loop>
+with open("o.txt", "w") as file:
+    file.write(str(test(model)))
+"""
+    done = conversion(text).text
+    assert ("if accelerator.is_main_process:\n    with open(" in done) is is_guarded, done

@@ -31,6 +31,7 @@ class Anchors:
         self.script = script
         self.roles = roles
         self._own_schedules = own_schedules
+        self._holders = Holders(script)
 
     def of(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
@@ -58,8 +59,10 @@ class Anchors:
     def _above_backward(self, one: Held, step: ast.stmt) -> ast.stmt:
         """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
         bound = [place_of(s) for s in self.script.stores(one.frame, one.text) if place_of(s) < place_of(step)]
-        around = {step, *self.script.around(step)}
         passes = [b.call for b in self.roles.backwards if b.frame is one.frame and bound]
+        if one.kind in ("model", "optimizer") and passes:  # each branch of a step may have a pass of its own
+            step = self.script.statement(self._holders.on_every_way([one.use, *passes], max(bound)))
+        around = {step, *self.script.around(step)}
         statements = [
             s
             for call in passes

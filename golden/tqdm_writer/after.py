@@ -44,7 +44,7 @@ def train(model, loader, optimizer, writer, epoch, device):
 
             writer.add_scalar("train/loss", loss.item(), epoch * len(loader) + i)
             pbar.set_postfix(loss=f"{loss.item():.3f}")
-            pbar.update(x.shape[0])
+            pbar.update(x.shape[0] * accelerator.num_processes)
 
 
 def predict(model, loader, device):

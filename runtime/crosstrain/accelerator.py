@@ -38,6 +38,7 @@ from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
 from crosstrain.step.scheduler import prepare_scheduler
+from crosstrain.step.second_order import second_derivatives
 from crosstrain.step.sharding import ShardingMembers
 from crosstrain.step.unprepared import plain_backward_weight, watch_steps
 from crosstrain.tracking.members import TrackingMembers
@@ -456,11 +457,12 @@ class Accelerator(
         step = (self._gradients.active.current, self._comm.replicas, checks.here())
         models.share_fault(self._prepared.syncs, check(loss, self.loss_reduction, *step))
 
-    def _before_step(self, optimizer: Optimizer) -> None:
+    def _before_step(self, optimizer: Optimizer) -> AbstractContextManager[None]:
         self._loose.adopt_new(optimizer)
         models.average_local(self._prepared.syncs)
         self._same_data.before(optimizer)
         self._first_steps.before(optimizer)
+        return second_derivatives(optimizer, self._comm, self._outside.draws)
 
     def _after_step(self) -> None:
         for sync in self._prepared.syncs:

@@ -42,6 +42,19 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
     assert f"seen += {size}{' * accelerator.num_processes' if is_all else ''}\n" in after
 
 
+@each_row("""
+total => by => is_all
+len(loader.dataset) => x.size(0) => True
+count => args.batch_size => True
+len(loader) => 1 => False
+args.rows => len(x) => False
+""")
+def test_a_bar_that_ends_with_all_rows(total: str, by: str, is_all: bool) -> None:
+    bar = f"len(rows)\nbar = tqdm(total={total})"
+    after = converted(TRAINING.format(count=bar, size="1", then=f"bar.update({by})"))
+    assert f"bar.update({by}{' * accelerator.num_processes' if is_all else ''})\n" in after
+
+
 @pytest.mark.parametrize(("tells", "is_all"), [("print(seen / count)", True), ("print(seen)", False)])
 def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
     then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"

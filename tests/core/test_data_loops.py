@@ -252,6 +252,28 @@ for x, y in loader:
 -> accelerator.prepare(*optimizers)
 -> for x, y in loader:
 -> for i in range(len(models)):
+== optimizers that a loop over names makes, so that the second may not be there
+models, optimizers = {"a": nn.Linear(1, 1)}, {}
+for name in models:
+    optimizers[name] = torch.optim.SGD(models[name].parameters(), lr=0.1)
+for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+    F.mse_loss(models["a"](x), y).backward()
+    if "b" in optimizers:
+        optimizers["b"].step()
+    optimizers["a"].step()
+    optimizers["a"].zero_grad()
+-> accelerator.prepare(*optimizers.values())
+-> for x, y in accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4)):
+== but not those that are made by name
+models = {"a": nn.Linear(1, 1)}
+optimizers = {name: None for name in "ab"}
+optimizers["a"] = torch.optim.SGD(models["a"].parameters(), lr=0.1)
+for x, y in DataLoader(TensorDataset(rows, targets), batch_size=4):
+    F.mse_loss(models["a"](x), y).backward()
+    optimizers["a"].step()
+    optimizers["a"].zero_grad()
+-> accelerator.prepare(optimizers['a'])
+-> for x, y in accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4)):
 """),
 ]
 test_lines = case_by_case(LOOPS, check_lines)

@@ -1,7 +1,8 @@
 """Batches that come from no DataLoader, by all the ways in which a loop may read them: two processes share them out."""
 
+from .converting import converted
 from .rows import check_lines, check_shares
-from .support import Trap, case_by_case
+from .support import Trap, case_by_case, each_row
 
 MADE = """
 from itertools import count, islice
@@ -170,3 +171,23 @@ BOTH = trap(
 )
 test_lines = case_by_case([*TRAPS, *UNQUEUED, BOTH, DRAWN], check_lines)
 test_each_batch_is_trained_on_once = case_by_case(TRAPS, check_shares)
+
+
+@each_row("""
+made => key => is_dealt
+library.make() => "train" => True
+make(9) => "train" => True
+library.make() => i => False  # of several, perhaps counters
+""")
+def test_an_iterator_that_others_keep_under_a_name(made: str, key: str, is_dealt: bool) -> None:
+    text = f"""import library
+<torch>
+def make(n):
+    return library.several(n)
+kept = {made}
+<model>
+for i in range(9):
+    x, y = next(kept[{key}])
+    <step>
+"""
+    assert (f"x, y = next(accelerator.prepare(kept[{key}]))" in converted(text)) is is_dealt

@@ -171,6 +171,25 @@ def opened(path, mode="a"):
 +     return open(path if accelerator.is_main_process else os.devnull, mode)
 log = opened("log.txt")
 log.write("x")
+== a mode that is chosen where the function is called, and a stream that an object keeps
+mode = "a" if names else "w"
+class Log:
+    def __init__(self, path, mode="w"):
+        self.console = sys.stdout
+-         self.file = open(path, mode)
++         self.file = open(path if accelerator.is_main_process else os.devnull, mode)
+    def write(self, text):
+*         self.console.write(text)
+        self.file.write(text)
+log = Log("log.txt", mode)
+names.append(log.write("x"))
+== but no stream where the object takes its place
+class Log:
+    def __init__(self):
+        self.terminal = sys.stdout
+    def write(self, text):
+        self.terminal.write(text)
+sys.stdout = Log()
 == but not where it reads
 def opened(path, mode="a"):
     return open(path, mode)
@@ -208,6 +227,16 @@ level = logging.INFO
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
 logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
+== a level that a function has by itself
+def set_up(level=logging.INFO):
+    shown = logging.StreamHandler()
+-     shown.setLevel(level)
++     shown.setLevel(level if accelerator.is_main_process else logging.WARNING)
+set_up()
+== but not one that it is given, and that may be any
+def set_up(level):
+    logging.getLogger().setLevel(level)
+set_up(args.level)
 == warnings are every process's
 logging.getLogger().setLevel(logging.ERROR)
 == an event file
@@ -417,3 +446,26 @@ def test_what_each_process_has_opened_for_itself_is_written_by_each(made: str, i
     text = f"import io\n<torch>\n<model>\n<loop>\nkept = {made}\ntorch.save(model.state_dict(), kept)\n"
     text += "model.load_state_dict(torch.load(kept))\n"
     assert ("\ntorch.save(model.state_dict(), kept)\n" in conversion(text).text) is is_own
+
+
+@pytest.mark.parametrize(("head", "is_guarded"), [("with torch.no_grad():", False), ("if True:", True)])
+def test_an_object_that_merges_where_it_is_called_is_called_by_all(head: str, is_guarded: bool) -> None:
+    rows = "self.rows" if head.startswith("with") else "range(4)"
+    text = f"""<torch>
+class Test:
+    def __init__(self, rows):
+        self.rows = rows
+    def __call__(self, model):
+        right = 0
+        {head}
+            for x in {rows}:
+                right += model(x).sum().item()
+        return right
+test = Test(DataLoader(range(8)))
+<model torch.nn.Linear(1, 1)>
+<loop>
+with open("o.txt", "w") as file:
+    file.write(str(test(model)))
+"""
+    done = conversion(text).text
+    assert ("if accelerator.is_main_process:\n    with open(" in done) is is_guarded, done

@@ -372,10 +372,14 @@ print({shown})
 """
 
 
+@pytest.mark.parametrize(("method", "called"), [("forward", "criterion("), ("of", "criterion.of(")])
 @pytest.mark.parametrize(
     ("added", "shown", "is_local"),
     [("1", "total", True), ("loss.item()", "criterion.shown()", True), ("1", "criterion.shown()", False)],
 )
-def test_what_steps_add_up_in_other_places_is_local(added: str, shown: str, is_local: bool) -> None:
-    done = converted(Trap("", KEPT.format(added=added, shown=shown)).text)
+def test_what_steps_add_up_in_other_places_is_local(
+    added: str, shown: str, is_local: bool, method: str, called: str
+) -> None:
+    text = KEPT.replace("forward", method).replace("criterion(", called).format(added=added, shown=shown)
+    done = converted(Trap("", text).text)
     assert any(LOCAL in one.reason for one in done.findings) is is_local

@@ -60,6 +60,22 @@ else:
         train(model, loader, optimizer)
 -> {PREPARED}
 -> if quick:
+== an optimizer that each step takes from a list, with a pass in each branch
+<model>
+loader = DataLoader(data)
+several = [optimizer, *others]
+for at, (x, y) in enumerate(loader):
+    one = several[at % 2]
+    if scaler:
+        scaler.scale(F.cross_entropy(model(x), y)).backward()
+        scaler.step(one)
+    else:
+        F.cross_entropy(model(x), y).backward()
+        one.step()
+    one.zero_grad()
+-> one = several[at % 2]
+-> one = accelerator.prepare(one)
+-> if scaler:
 == two calls in one branch
 {FIT}{MADE}if quick:
     train(model, loader, optimizer)

@@ -45,6 +45,22 @@ def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> N
     assert train(tmp_path, "script", 2) == [10, 10]
 
 
+def test_a_number_of_steps_of_its_own_goes_over_a_share_again(tmp_path: Path) -> None:
+    text = TAKEN.format(number="9", how=", shuffle=True, batch_sampler=None", take="x, = next(batches)")
+    folder = write(tmp_path, script=text)
+    convert(folder, "script")
+    assert train(folder, "script") == [18]
+    assert train(folder, "script", 2) == [18, 18]
+    for other in (
+        text.replace("number, result = 9", "number, result = len(rows)"),
+        text.replace("for epoch in range(2):", "if True:"),  # one pass of all steps: it may not end
+        text.replace(
+            "x, = next(batches)", "try:\n            x, = next(batches)\n        except StopIteration: pass"
+        ),
+    ):
+        assert "chain(" not in converted(other)
+
+
 TWO_TAKEN = """
 <torch>
 labelled = DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2)

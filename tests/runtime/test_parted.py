@@ -15,10 +15,22 @@ from tests.support.ranks import errors_of
 ROWS = 300  # batches of one epoch on each of two ranks: 150
 
 
+class _Branches(nn.ModuleList):
+    """Uses one of its layers, by a coin."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(2, 1) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return random.choice(list(self))(x)
+
+
 def _train(how: str, chance: float, common: bool = False) -> None:
     accelerator = Accelerator(cpu=True)
     set_seed(1)
     models: list[Any] = [nn.Linear(2, 3), nn.Linear(2, 1)]
+    if how == "a branch of the model":
+        models[1] = _Branches()
     if how == "two optimizers of one model":
         models = [nn.Sequential(*models[:1], nn.Linear(3, 1))] * 2
         parts = list(models[0])
@@ -53,6 +65,10 @@ def _train(how: str, chance: float, common: bool = False) -> None:
                     second.step()
                 else:
                     first.step()
+            elif how == "a branch of the model":
+                for number, optimizer in enumerate(optimizers):
+                    learn(number, x)
+                    optimizer.step()
             elif how == "a skipped step":
                 if coin():
                     continue
@@ -79,6 +95,10 @@ def test_parted_ranks_are_an_error_on_all_of_them(how: str, chance: float) -> No
             assert "with accelerator.common_draws():" in message
             assert message.count("test_parted.py:") >= world
             assert "weight" in message
+
+
+def test_ranks_that_use_other_parts_of_a_model_have_not_parted() -> None:
+    assert errors_of(_train, 2, "a branch of the model", 0.5) == ["no error"] * 2
 
 
 @pytest.mark.parametrize("how", HOWS)

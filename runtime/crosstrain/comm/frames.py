@@ -79,16 +79,16 @@ class Frames:
         self.turn += 1
         self.operation = operation
 
-    def agree(self, operation: str, describe: str = "") -> None:
-        """A barrier that checks that every rank is in the same operation."""
-        self._trade(operation, b"", describe)
+    def agree(self, operation: str, describe: str = "", told: str = "") -> None:
+        """A barrier that checks that every rank is in the same operation. ``told``: what an error says besides, of each rank."""
+        self._trade(operation, b"", describe, told)
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise `Refused` here, and on every other rank in its next exchange."""
         self._trade(_REFUSAL, b"", problem)  # raises, unless every rank refuses the same
         self._complain(_REFUSAL, problem)
 
-    def _trade(self, operation: str, payload: bytes, describe: str) -> list[int]:
+    def _trade(self, operation: str, payload: bytes, describe: str, told: str = "") -> list[int]:
         """Exchange frames into `_received` and return the lengths of the payloads. A payload that is too long is not sent."""
         head = _HEAD.pack(_code(operation), _code(describe), len(payload))
         sent = head.ljust(HEADER, b"\0") + (payload if len(payload) <= CAPACITY else b"")
@@ -100,7 +100,7 @@ class Frames:
         for start in range(0, self._world * FRAME, FRAME):
             lengths.append(_HEAD.unpack_from(self._received, start)[2])
             if not self._received.startswith(head[:16], start):
-                self._complain(operation, describe)
+                self._complain(operation, f"{describe} {told}".strip())
         return lengths
 
     def _complain(self, operation: str, describe: str) -> NoReturn:

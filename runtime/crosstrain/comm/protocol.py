@@ -82,8 +82,8 @@ class Comm(Protocol):
 
     def barrier(self) -> None: ...
 
-    def agree(self, operation: str) -> None:
-        """Check that every rank is about to do the same; RuntimeError names those that are not."""
+    def agree(self, operation: str, told: str = "") -> None:
+        """Check that every rank is about to do the same; RuntimeError names those that are not, with what each has told."""
         ...
 
     def refuse(self, problem: str) -> NoReturn:

@@ -265,9 +265,9 @@ class TorchComm(Comm):
     def barrier(self) -> None:
         self.agree("wait_for_everyone")
 
-    def agree(self, operation: str) -> None:
+    def agree(self, operation: str, told: str = "") -> None:
         if self.world > 1:
-            self._frames.agree(operation)
+            self._frames.agree(operation, told=told)
 
     def refuse(self, problem: str) -> NoReturn:
         self._frames.refuse(problem)

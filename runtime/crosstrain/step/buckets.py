@@ -71,6 +71,7 @@ class Bucket:
         else:
             torch._foreach_copy_(self.views, cast("list[Tensor]", grads))
 
+    @torch.no_grad()  # gradients may have a graph, `backward(create_graph=True)`
     def hand_out(self, used: set[str]) -> None:
         """Copy the averages back into the gradients; a parameter without one gets it if its name is in ``used``."""
         if self.keeps_gradients:
@@ -88,6 +89,7 @@ class Bucket:
         if grads:
             torch._foreach_copy_(grads, views)
 
+    @torch.no_grad()
     def start(
         self, comm: Comm, hook: tuple[CommHook, Any] | None, *, weight: float = 1.0, empty: bool = False
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any
 
@@ -31,11 +31,11 @@ class Gate:
         optimizer: Optimizer,
         gradients: Gradients,
         loss_scale: LossScale | None,
-        before_step: Callable[[Optimizer], None] | None,
+        before_step: Callable[[Optimizer], AbstractContextManager[None]] | None,
         after_step: Callable[[], None] | None,
         after_growth: Callable[[Optimizer], None] | None = None,
     ) -> None:
-        """``after_growth`` is called where `add_param_group` has added parameters."""
+        """``before_step`` gives a context for the step; ``after_growth`` is called where `add_param_group` has added parameters."""
         self.optimizer = optimizer
         self.pending = False
         self.steps = 0
@@ -86,17 +86,19 @@ class Gate:
         if not self._gradients.sync_gradients:
             self.pending = True
             return None
+        inside: AbstractContextManager[None] = nullcontext()
         if self._before_step is not None:
             frame = sys._getframe(2)
             # A scheduler's, which counts steps.
             if frame.f_code.co_name == "wrapper" and frame.f_back is not None:
                 frame = frame.f_back
             self._last = frame.f_code.co_filename, frame.f_lineno
-            self._before_step(self.optimizer)
-        if self._loss_scale is not None:
-            result = self._scaled_step(self._loss_scale, *args, **kwargs)
-        else:
-            result = self._raw_step(*args, **kwargs)
+            inside = self._before_step(self.optimizer)
+        with inside:
+            if self._loss_scale is not None:
+                result = self._scaled_step(self._loss_scale, *args, **kwargs)
+            else:
+                result = self._raw_step(*args, **kwargs)
         self.pending = False
         self.steps += 1
         if self._after_step is not None:

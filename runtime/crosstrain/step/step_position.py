@@ -84,7 +84,7 @@ class StepPosition:
         """
         gates = self._prepared.gates
         if len(self._prepared.syncs) > 1 or (len(gates) > 1 and not all(gate.steps for gate in gates)):
-            self._comm.agree(self._described(sync))
+            self._comm.agree(self._described(sync), _named(sync))  # which may be others on each rank
 
     def check(self, sync: Averaging, shares: Sequence[float]) -> None:
         """Raise RuntimeError on all ranks where ``shares``, the averages of all ranks' `bits`, are not of equal ones."""
@@ -93,7 +93,9 @@ class StepPosition:
             self._fail(sync)
 
     def _fail(self, sync: Averaging) -> NoReturn:
-        said = self._comm.all_gather_object((self._described(sync), caller(), self._stepped()))
+        said = self._comm.all_gather_object(
+            (f"{self._described(sync)} {_named(sync)}", caller(), self._stepped())
+        )
         lines = [f"  rank {rank}: {what} at {line}{steps}" for rank, (what, line, steps) in enumerate(said)]
         listing = "\n".join(lines)
         raise RuntimeError(
@@ -115,15 +117,10 @@ class StepPosition:
         return run.done if run is not None and run.thread == threading.get_ident() else -1
 
     def _described(self, sync: Averaging) -> str:
-        names = sync.touched_names()
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         batches = self._batches()
         where = f", batch {batches} of the loop" if batches >= 0 else ""
         steps = ", ".join(str(gate.steps) for gate in self._prepared.gates) or "no"
-        return (
-            f"{AVERAGES} of {sync.watched.title}{self._which(sync)} ({', '.join(names[:_NAMED])}{more}) after {steps} "
-            f"optimizer steps{where}"
-        )
+        return f"{AVERAGES} of {sync.watched.title}{self._which(sync)} after {steps} optimizer steps{where}"
 
     def _which(self, sync: Averaging) -> str:
         count = len(self._prepared.syncs)
@@ -134,3 +131,10 @@ class StepPosition:
         gates = self._prepared.gates
         told = [f"{type(gate.optimizer).__name__} made {gate.steps} steps{gate.last_place}" for gate in gates]
         return f" ({'; '.join(told)})" if told else ""
+
+
+def _named(sync: Averaging) -> str:
+    """The parameters that have gradients: a rank may use others, such as those of a branch that it draws."""
+    names = sync.touched_names()
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"({', '.join(names[:_NAMED])}{more})"

@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.backward import parts_of, trained_loss
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 
 from .accumulators import CLOCK, METERS, Pass
@@ -60,7 +60,7 @@ class Leaving:
         for call, loss in losses:
             parts = parts_of(self.script, self.script.frame(call), loss)
             work.append(self._region(call, frozenset({*parts, _variable(loss)} - {""})))
-        makers = [_Region(f, f, frozenset(), frozenset()) for f in self._makers(losses)]
+        makers = [*self._makers(losses)]
         work += makers
         for _ in range(_DEPTH):
             regions, work = [one for one in dict.fromkeys(work) if one not in seen], []
@@ -82,12 +82,16 @@ class Leaving:
         around = next((one for one in loops if one in self._loops), None) or next(iter(loops), frame)
         return _Region(frame, around, names, calls)
 
-    def _makers(self, losses: list[tuple[ast.Call, ast.expr]]) -> list[Function]:
-        """What the project's objects do that make a loss when they are called."""
+    def _makers(self, losses: list[tuple[ast.Call, ast.expr]]) -> Iterator[_Region]:
+        """What the project's objects do that make a loss, when they are called or by a method of theirs, `meter.loss(x, y)`."""
         frames = ((self.script.frame(call), _variable(loss)) for call, loss in losses)
-        made = {value for frame, loss in frames for value in self.script.values(frame, loss)}
+        made = dict.fromkeys(v for frame, loss in frames for v in self.script.values(frame, loss))
         called = [f for name in ("forward", "__call__") for f in self.script.functions(name)]
-        return [f for f in called if not made.isdisjoint(self.script.callers(f))]
+        methods = [f for value in made for f in self.script.functions_of(value) if self.script.class_of(f)]
+        for one in dict.fromkeys([*called, *methods]):
+            if made.keys() & {*self.script.callers(one)}:
+                names = map(_variable, self.script.returned(one) if one in methods else ())
+                yield _Region(one, one, frozenset(names) - {""}, frozenset())
 
     def _callers(self, one: _Region, own: set[str]) -> list[_Region]:
         """The code that takes what a function of the step returns, or that gave it its loss."""

@@ -265,7 +265,8 @@ class Meetings:
             cls = self.script.class_made(call)
             named = [] if name == "__init__" else self.script.functions(name)
             inits = (m for m in self.script.all_methods(cls) if m.name == "__init__")
-            self._runs[call] = [*named, *inits]
+            objects = [] if named else self.script.functions("__call__")
+            self._runs[call] = [*named, *inits, *(one for one in objects if call in self.script.callers(one))]
         return self._runs[call]
 
     def _communicates(self, function: Function, seen: set[Function], met: set[ast.AST]) -> bool:

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.alike import asks_rank
 from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name, words, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, words, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .audience import ONE, Audience
@@ -187,7 +187,11 @@ class Recorders:
         given += call.args[:1] if name == "setLevel" else []
         if not given or (name != "setLevel" and self.script.dotted(call.func) != "logging.basicConfig"):
             return None
-        of = self.script.values(self.script.frame(call), written(given[0])) or given[:1]
+        frame, text = self.script.frame(call), written(given[0])
+        of = [*self.script.values(frame, text), *(value for value, _ in self.script.given_for(frame, text))]
+        if is_function_frame(frame) and text in (default := defaults_by_name(frame.args)):
+            of.append(default[text])
+        of = of or given[:1]
         low = {_warnings(one, self.script.dotted(one)) for one in of}
         return (given[0], low.pop()) if len(low) == 1 and "" not in low else None
 

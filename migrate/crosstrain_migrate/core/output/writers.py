@@ -137,21 +137,23 @@ def _mode(script: Script, call: ast.Call, position: int) -> str:
     given = next((k.value for k in call.keywords if k.arg == "mode"), None)
     if given is None and len(call.args) > position:
         given = call.args[position]
-    frame, values = script.frame(call), [given]
-    if isinstance(given, ast.Name) and is_function_frame(frame) and given.id in script.parameters(frame):
-        told = [script.argument_for(one, frame, given.id) for one in script.callers(frame)]
-        default = defaults_by_name(frame.args).get(given.id)
-        values = [default if one is None else one for one in told or [default]]
-    elif isinstance(given, ast.Name):  # `mode = "a" if resumed else "w"`
-        values = [*script.values(frame, given.id)]
-    modes = {text for one in values for text in _texts(one)}
+    modes = {*_texts(script, given)}
     is_one = len(modes) == 1 or all(set(text) & set("wax") for text in modes)
     return "".join(sorted(modes)) if is_one else ""
 
 
-def _texts(mode: ast.expr | None) -> list[str]:
-    if isinstance(mode, ast.IfExp):
-        return [*_texts(mode.body), *_texts(mode.orelse)]
+def _texts(script: Script, mode: ast.expr | None, depth: int = 3) -> list[str]:
+    """The modes that an expression may be, also a variable, `mode = "a" if resumed else "w"`, or what a function is given."""
+    values: list[ast.expr | None] = [mode.body, mode.orelse] if isinstance(mode, ast.IfExp) else []
+    if isinstance(mode, ast.Name) and depth:
+        frame = script.frame(mode)
+        values = [*script.values(frame, mode.id)]
+        if is_function_frame(frame) and mode.id in script.parameters(frame):
+            told = [script.argument_for(one, frame, mode.id) for one in script.callers(frame)]
+            default = defaults_by_name(frame.args).get(mode.id)
+            values = [default if one is None else one for one in told or [default]]
+    if values:
+        return [text for one in values for text in _texts(script, one, depth - 1)]
     text = mode.value if isinstance(mode, ast.Constant) else None
     return [text if isinstance(text, str) and _MODE.fullmatch(text) else ""]
 
@@ -264,10 +266,11 @@ def shows(script: Script, call: ast.Call) -> bool:
 def speaks(script: Script, call: ast.Call) -> bool:
     """Whether a call prints otherwise than by `print`, or has a bar print above itself."""
     name = script.dotted(call.func)
-    of_bar = is_method(call, "write") and (
-        name.startswith("tqdm.") or written(call.func.value) in script.bars
-    )
-    return name in STREAMS or name in ECHOES or of_bar
+    to = written(call.func.value) if is_method(call, "write") else ""
+    of_bar = to in script.bars or (to and name.startswith("tqdm."))
+    kept = [] if script.values_anywhere("sys.stdout") else script.values_anywhere(to)
+    of_stream = any(kept) and all(f"{written(one)}.write" in STREAMS for one in kept)
+    return name in STREAMS | ECHOES or bool(of_bar) or of_stream
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:

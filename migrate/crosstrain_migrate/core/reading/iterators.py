@@ -178,7 +178,12 @@ class Iterators:
         if isinstance(node, ast.IfExp):
             return [one for side in (node.body, node.orelse) for one in self._bound(frame, side, depth + 1)]
         if isinstance(node, ast.Subscript):
-            return self._elements(frame, node.value, depth + 1, getattr(node.slice, "value", None))
+            key, made = getattr(node.slice, "value", None), self.script.values(frame, written(node.value))
+            found = self._elements(frame, node.value, depth + 1, key)
+            is_kept = isinstance(key, str) and any(
+                isinstance(one, ast.Call) for one in made
+            )  # by what fills it
+            return found or ([(frame, node)] if is_kept else [])
         text = written(node)
         given = self._given(frame, text) if not self.script.stores(frame, text) else []
         found: list[Bound] = [

@@ -221,10 +221,16 @@ class Script(Code):
     @cached_property
     def _mentions(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
+        by_parameter: list[tuple[str, ast.Call]] = []  # `train`, a truth, beside a function `train`
         for call in self.calls:
             given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
-            named = {self.last(call.func), *map(self.last, given)}
-            for name in named & self.defined.keys():
+            own = self.parameters(self.frame(call))
+            for name in {self.last(call.func), *map(self.last, given)} & self.defined.keys():
+                is_own = name in own and self.last(call.func) != name
+                by_parameter += [(name, call)] if is_own else []
+                found[name] += [] if is_own else [call]
+        for name, call in by_parameter:  # where the function is given for it
+            if any(self.last(one.func) == getattr(self.frame(call), "name", "") for one in found[name]):
                 found[name].append(call)
         return found
 

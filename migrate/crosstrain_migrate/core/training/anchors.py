@@ -31,6 +31,7 @@ class Anchors:
         self.script = script
         self.roles = roles
         self._own_schedules = own_schedules
+        self._holders = Holders(script)
 
     def of(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared: the outermost loop around its use that does not bind it."""
@@ -58,8 +59,10 @@ class Anchors:
     def _above_backward(self, one: Held, step: ast.stmt) -> ast.stmt:
         """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
         bound = [place_of(s) for s in self.script.stores(one.frame, one.text) if place_of(s) < place_of(step)]
-        around = {step, *self.script.around(step)}
         passes = [b.call for b in self.roles.backwards if b.frame is one.frame and bound]
+        if one.kind in ("model", "optimizer") and passes:  # each branch of a step may have a pass of its own
+            step = self.script.statement(self._holders.on_every_way([one.use, *passes], max(bound)))
+        around = {step, *self.script.around(step)}
         statements = [
             s
             for call in passes
@@ -94,15 +97,26 @@ class Anchors:
         return [one for one in found if not marks or place_of(one) > place_of(marks[-1])]  # of one cell
 
     def all_of(self, frame: Frame, text: str) -> str:
-        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out."""
+        """`*optimizers` for `optimizers[i]`, where a list or a dictionary is written out, or a loop fills it."""
         node = ast.parse(text, mode="eval").body
-        if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
+        if not isinstance(node, ast.Subscript):
             return text
         container = written(node.value)
+        if isinstance(node.slice, ast.Constant):
+            return f"*{container}.values()" if self._is_filled(node) else text
         made = self.script.values(frame, container)
         if any(isinstance(value, ast.List | ast.ListComp) for value in made):
             return f"*{container}"
         return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
+
+    def _is_filled(self, entry: ast.Subscript) -> bool:
+        """Whether a dictionary has its entries of a loop alone, so that the one that a step asks for may not be there."""
+        of = (
+            n for n in self.script.table.each(ast.Subscript) if last_name(n.value) == last_name(entry.value)
+        )
+        keys = [getattr(n.slice, "value", None) for n in of if isinstance(n.ctx, ast.Store)]
+        is_named = isinstance(entry.slice, ast.Constant) and isinstance(entry.slice.value, str)
+        return is_named and bool(keys) and not any(isinstance(key, str) for key in keys)
 
 
 def _comes_back(script: Script, store: ast.expr) -> bool:

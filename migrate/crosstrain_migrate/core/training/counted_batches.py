@@ -191,27 +191,44 @@ def _is_position(script: Script, frame: Frame, node: ast.BinOp, counters: set[st
 
 def _is_count_of_rows(node: ast.BinOp, counters: set[str]) -> bool:
     """`i * len(x)`, `i * args.batch_size`"""
-    rows = node.right
-    is_rows = last_name(rows) == "batch_size" or is_method(rows, "size") or "shape" in ast.unparse(rows)
-    is_rows = is_rows or (isinstance(rows, ast.Call) and last_name(rows.func) == "len")
     count = names_in(node.left)
-    return is_rows and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
+    return _is_rows(node.right) and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
+
+
+def _is_rows(node: ast.expr) -> bool:
+    """`len(x)`, `x.size(0)`, `args.batch_size`"""
+    is_size = last_name(node) == "batch_size" or is_method(node, "size") or "shape" in ast.unparse(node)
+    return is_size or (isinstance(node, ast.Call) and last_name(node.func) == "len")
 
 
 def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """Counts the rows of all processes where a loop over divided data counts by the size of its batches; a count that grows
-    beside such a one does, too: a run that goes on may compute one from the other."""
+    beside such a one does, too: a run that goes on may compute one from the other. So does a bar that ends with all rows."""
     script = plan.script
     for data in roles.data:
         counts = _counts_rows(script, data.loop) if data.loop is not None else []
+        sizes = _moves_by_rows(script, data.frame, data.loop) if data.loop is not None else []
         for count in counts:
             beside = [one for one in counts if written(one.value) == written(count.value)]
             known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
-            if not known or _takes_mean(script, data.frame, written(count.target)):
-                continue
-            if (accelerator := accelerators.may_be_at(count)) is not None:
-                code = f"{{size}} * {accelerator}.num_processes"
-                plan.replace(count.value, RULE, ON_EVERY, code, size=count.value)
+            if known and not _takes_mean(script, data.frame, written(count.target)):
+                sizes.append(count.value)
+        for size in sizes:
+            if (accelerator := accelerators.may_be_at(size)) is not None:
+                plan.replace(size, RULE, ON_EVERY, f"{{size}} * {accelerator}.num_processes", size=size)
+
+
+def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
+    """The rows by which a loop moves a bar that ends with all of them: `with tqdm(total=len(rows)) as bar`."""
+    calls = [(call, k.value) for call in script.calls_in(frame) for k in call.keywords if k.arg == "total"]
+    bars = {
+        f"{name}.update"
+        for call, of in calls
+        if is_length(script, frame, of)
+        for name in script.names_of(call)
+    }
+    moves = [n for n in walk(loop) if isinstance(n, ast.Call) and written(n.func) in bars and n.args]
+    return [one.args[0] for one in moves if _is_rows(one.args[0])]
 
 
 def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:

@@ -336,7 +336,7 @@ class Preparing:
             return
         texts = list(dict.fromkeys(one.text for one in ordered))
         named = [text for text in texts if self._is_variable(frame, text)]
-        others = [self._anchors.all_of(frame, text) for text in texts if text not in named]
+        others = dict.fromkeys(self._anchors.all_of(frame, text) for text in texts if text not in named)
         accelerator = self.accelerators.at(anchor)
         self.plan.prepared |= {(frame, text): anchor for text in texts}
         insert = self.plan.after if behind else self.plan.before

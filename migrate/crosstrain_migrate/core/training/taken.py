@@ -16,6 +16,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
@@ -26,7 +27,8 @@ ALL_STEPS = "each process takes all the steps, and has its share of the batches"
 
 
 def plan_taken_batches(plan: Plan) -> None:
-    """A loop that counts the batches of one pass ends with those of its process."""
+    """A loop that counts the batches of one pass ends with those of its process; one that takes a number of steps of its own in
+    each pass, of batches that nothing begins anew where they end, takes them all, and goes over its share again."""
     script = plan.script
     for loop in script.table.each(ast.For):
         number = _number(loop, 1)  # `range(first, number)` goes on where a run ended
@@ -36,6 +38,41 @@ def plan_taken_batches(plan: Plan) -> None:
         frame = script.frame(loop)
         if (frame, loader) in plan.prepared and not knows(script, frame, number, loader):
             plan.replace(number, RULE, REASON, f"min({{number}}, len({loader}))", GROUP, number=number)
+        elif not any("len(" in ast.unparse(one) for one in _told(script, frame, number)):
+            for made in _begun_in_front(script, loop):
+                if (frame, written(made.args[0])) in plan.prepared:
+                    code = "chain({it}, chain.from_iterable(repeat({of})))"
+                    plan.replace(made, RULE, ALL_STEPS, code, GROUP, it=made, of=made.args[0])
+                    code = "from itertools import chain, repeat"
+                    plan.add(e.AddImport(script.module(loop), RULE, transaction=GROUP, code=code))
+
+
+def _begun_in_front(script: Script, loop: ast.For) -> Iterator[ast.Call]:
+    """The iterators of variables, made anew for each pass in front of its loop, from which every turn takes batches."""
+    frame, suite = script.frame(loop), script.suite_of(loop)
+    calls = [n for n in walk_all(loop.body) if isinstance(n, ast.Call)]
+    is_pass = [
+        *script.loops_around(loop),
+        *(n for c in _calls(script, frame) for n in script.loops_around(c)),
+    ]
+    if not is_pass or any(isinstance(n, ast.Try) for n in walk_all(loop.body)):
+        return
+    for name in sorted(set(map(_iterator_of, calls)) - {""}):
+        values = script.values(frame, name)
+        for made in values if len(values) == len(script.stores(frame, name)) == 1 else ():
+            is_iterator = isinstance(made, ast.Call) and written(made.func) == "iter" and len(made.args) == 1
+            if is_iterator and isinstance(made, ast.Call) and script.statement(made) in suite:
+                yield made
+
+
+def _told(script: Script, frame: Frame, number: ast.expr) -> list[ast.expr]:
+    """A number, and what its variables are bound to or given."""
+    given = [value for name in names_in(number) for value, _ in script.given_for(frame, name)]
+    return [*_with_values(script, frame, number), *given]
+
+
+def _calls(script: Script, frame: Frame) -> list[ast.Call]:
+    return script.callers(frame) if is_function_frame(frame) else []
 
 
 def counts_taken(script: Script, frame: Frame, text: str, length: ast.expr) -> bool:
@@ -124,9 +161,12 @@ def _has_length(script: Script, frame: Frame, loader: str) -> bool:
 
 def knows(script: Script, frame: Frame, number: ast.expr, loader: str) -> bool:
     """Whether a number is computed from the length of the loader itself."""
+    return any(f"len({loader})" in ast.unparse(one) for one in _with_values(script, frame, number))
+
+
+def _with_values(script: Script, frame: Frame, number: ast.expr) -> list[ast.expr]:
     names = [n.id for n in walk(number) if isinstance(n, ast.Name)]
-    behind = [number, *(value for name in names for value in script.values(frame, name))]
-    return any(f"len({loader})" in ast.unparse(one) for one in behind)
+    return [number, *(value for name in names for value in script.values(frame, name))]
 
 
 def plan_dataset_length(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:

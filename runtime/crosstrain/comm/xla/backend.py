@@ -190,8 +190,8 @@ class XlaComm(Comm):
     def barrier(self) -> None:
         self._hosts.barrier()
 
-    def agree(self, operation: str) -> None:
-        self._hosts.agree(operation)
+    def agree(self, operation: str, told: str = "") -> None:
+        self._hosts.agree(operation, told)
 
     def refuse(self, problem: str) -> NoReturn:
         self._hosts.refuse(problem)

@@ -369,7 +369,7 @@ def _of_cluster(call: ast.Call) -> str | None:
         return None
     asked, default = call.args
     is_number = isinstance(default, ast.Constant) and str(default.value).lstrip("-").isdigit()
-    return _OF_CLUSTER.get(asked.value) if is_number and isinstance(asked, ast.Constant) else None
+    return _OF_CLUSTER.get(str(getattr(asked, "value", ""))) if is_number else None
 
 
 def _is_count(value: ast.expr | None) -> bool:

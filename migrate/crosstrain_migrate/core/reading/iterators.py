@@ -179,11 +179,10 @@ class Iterators:
             return [one for side in (node.body, node.orelse) for one in self._bound(frame, side, depth + 1)]
         if isinstance(node, ast.Subscript):
             key, made = getattr(node.slice, "value", None), self.script.values(frame, written(node.value))
-            found = self._elements(frame, node.value, depth + 1, key)
-            is_kept = isinstance(key, str) and any(
-                isinstance(one, ast.Call) for one in made
-            )  # by what fills it
-            return found or ([(frame, node)] if is_kept else [])
+            # By what fills it, where no code here does: `made = library.loaders(rows)`.
+            is_kept = isinstance(key, str) and any(isinstance(one, ast.Call) for one in made)
+            inside = self._elements(frame, node.value, depth + 1, key)
+            return inside or ([(frame, node)] if is_kept else [])
         text = written(node)
         given = self._given(frame, text) if not self.script.stores(frame, text) else []
         found: list[Bound] = [

@@ -60,7 +60,8 @@ class Anchors:
         """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
         bound = [place_of(s) for s in self.script.stores(one.frame, one.text) if place_of(s) < place_of(step)]
         passes = [b.call for b in self.roles.backwards if b.frame is one.frame and bound]
-        if one.kind in ("model", "optimizer") and passes:  # each branch of a step may have a pass of its own
+        if one.kind in ("model", "optimizer") and passes and isinstance(one.use, ast.Call):
+            # Each branch of a step may have a pass of its own.
             step = self.script.statement(self._holders.on_every_way([one.use, *passes], max(bound)))
         around = {step, *self.script.around(step)}
         statements = [

@@ -116,6 +116,10 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
         "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
         "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
+        "def entered(found, key):\n    found[key].append(train())\n    return found, key\ndef started():\n"
+        "    found = {'a': []}\n    return found, 1\nfound, other = started()\nfor key in 'ab':\n"
+        "    found, _ = entered(found, key)\n    least, arg = (min, 1) if other else (max, 2)\n"
+        "    better = least(found[key]) == found[key][-1]\n    if better:\n        torch.save(model, 'a.pt')",  # a list
         "def fit(options):\n    if options.limit < 3:\n        torch.save(model, 'a.pt')\ndef told(x, fit):\n    return x\n"
         "def run(x, fit):\n    return told(x, fit)\nfor x, y in train_loader:\n    run(x, True)\nfit(data)",  # another `fit`
         "class Keeper:\n    better = False\n    def run(self):\n        for n in range(3):\n"

@@ -22,7 +22,17 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .changes import binding, is_filled_below
-from .means import PASSED_ON, has_no_mean, holds_other, is_number, is_of_another, is_rows, number_in, tests_in
+from .means import (
+    PASSED_ON,
+    has_no_mean,
+    holds_other,
+    is_number,
+    is_of_another,
+    is_rows,
+    is_sequence,
+    number_in,
+    tests_in,
+)
 
 RULE = "CT605"
 GROUP = "decisions"
@@ -75,6 +85,8 @@ class MadeAlike:
             is_one = is_number(self.script, node)
             return is_one and (self._where_collected(node, depth) or self._where_read(node, at))
         if isinstance(node, ast.Subscript):
+            if is_sequence(self.script, node):
+                return self._where_collected(node, depth)
             whole = binding(self.script, node.value)
             if (
                 whole is not None

@@ -101,16 +101,19 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     return any(isinstance(key.value, str) for key in keys)
 
 
-def _all_values(script: Script, node: ast.expr) -> list[ast.expr]:
-    """What a variable is bound to in its function, or an attribute in its class."""
+def _all_values(script: Script, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+    """What a variable is bound to in its function, or an attribute in its class; depth: also what a parameter is given."""
     frame, text = script.frame(node), written(node)
-    return [value for one in script.homes(frame, text) for value in script.values(one, text)]
+    found = [value for one in script.homes(frame, text) for value in script.values(one, text)]
+    given = [value for value, _ in script.given_for(frame, text)] if depth else []
+    named = [value for value in given if isinstance(value, ast.Name)]
+    return [*found, *given, *(v for one in named for v in _all_values(script, one, depth - 1))]
 
 
 def holds_other(script: Script, node: ast.expr, bound: tuple[ast.stmt, ast.expr | None] | None) -> bool:
     """Whether a variable holds an object or the result of a test, also where it is an attribute that another method sets,
     `self.improved`, or is one of those that an `if` chooses from; bound: the statement and value that are read."""
-    if any(map(_is_yes_or_no, _all_values(script, node))):
+    if any(map(_is_yes_or_no, _all_values(script, node, depth=3))):
         return True
     return bound is not None and (is_object(script, bound[1]) or bool(tests_in(script, node, bound[0])))
 
@@ -167,6 +170,12 @@ def is_of_another(node: ast.expr) -> bool:
     of = node.value
     is_named = isinstance(node.slice.value, str) and isinstance(of, ast.Attribute)
     return is_named and written(of).partition(".")[0] != "self"
+
+
+def is_sequence(script: Script, entry: ast.Subscript) -> bool:
+    """Whether an entry has entries of its own: `stats[key]` beside `stats[key][-1]`, its last number."""
+    within = (n for n in script.within(script.frame(entry)) if isinstance(n, ast.Subscript))
+    return any(ast.unparse(n.value) == ast.unparse(entry) for n in within)
 
 
 def is_next(value: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,6 +60,8 @@ class Run:
         self.first: Any = None  # the first Accelerator, whose parts the others share
         self.asks_for_group = False  # whether the script does, as one that distributes itself
         self.streams_alike = False  # whether an Accelerator has made the random streams of all ranks alike
+        # Called where a script makes its own group behind its first Accelerator, as one that distributes itself.
+        self.give_streams_back: Callable[[], None] | None = None
         self._ended = False
         self.triggered = False  # whether this process has called `set_trigger`
         self.takes_turns = False  # within `main_process_first()`
@@ -107,6 +110,9 @@ class Run:
         Raises ValueError for ``cpu=True``, and for another index, where this process uses a device already.
         """
         self.asks_for_group = self.asks_for_group or bool(group_of_one)
+        if group_of_one and self.give_streams_back is not None:
+            self.give_streams_back()
+            self.give_streams_back = None
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 self._comm = self._on_the_host(self._comm)

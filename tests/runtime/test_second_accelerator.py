@@ -158,17 +158,24 @@ def test_an_accelerator_in_a_helper_of_one_rank_waits_for_nobody(tmp_path: Path,
     assert list(torch.load(tmp_path / "weights.pt")) == ["weight", "bias"]
 
 
-def _unseeded(group_of_one: bool) -> float:
-    PartialState(cpu=True, group_of_one=group_of_one)
+def _unseeded(group_of_one: bool, is_first: bool) -> tuple[float, float]:
     np.random.seed()  # ranks are forked alike
+    torch.seed()
+    PartialState(cpu=True, group_of_one=group_of_one and is_first)
     Accelerator()
-    return float(np.random.rand())
+    torch.manual_seed(5)  # the script's own
+    PartialState(group_of_one=group_of_one)
+    return float(np.random.rand()), torch.rand(1).item()
 
 
+@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("group_of_one", [True, False])
-def test_a_script_that_makes_its_group_draws_by_each_process_what_nobody_seeds(group_of_one: bool) -> None:
-    zero, one = run_ranks(_unseeded, 2, group_of_one)
+def test_a_script_that_makes_its_group_draws_by_each_process_what_nobody_seeds(
+    group_of_one: bool, is_first: bool
+) -> None:
+    (zero, seeded), (one, alike) = run_ranks(_unseeded, 2, group_of_one, is_first)
     assert (zero == one) is not group_of_one
+    assert seeded == alike
 
 
 def _made_on_rank_0_alone(first: str) -> tuple[int, float]:
@@ -182,7 +189,7 @@ def _made_on_rank_0_alone(first: str) -> tuple[int, float]:
     frames._gather = lambda out, mine: (sent.append(1), gather(out, mine))[1]
     if accelerator.is_main_process:
         PartialState()
-        PartialState(cpu=True, group_of_one=True, environment=True)
+        PartialState(cpu=True, environment=True)
         AcceleratorState(mixed_precision="no")
         GradientState()
         Accelerator()

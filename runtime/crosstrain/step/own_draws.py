@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from torch import distributed
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.comm.random_streams import COMMON
+from crosstrain.comm.random_streams import COMMON, State, capture, restore
 from crosstrain.comm.startup_seeds import start_streams_alike
 from crosstrain.data.draws import Draws
 from crosstrain.run import Run
@@ -27,9 +28,19 @@ def share_streams(run: Run, keeps_streams: bool) -> None:
     keeps_streams: the script has seeded the streams by itself. They are each process's own already, and stay so.
     """
     if not run.streams_alike:
+        own = capture(COMMON)
         kept = set(COMMON) if keeps_streams else start_streams_alike(run.comm)
         run.gradients.active.draws.start(run.comm, kept=kept, two_kinds=not run.launch.common_draws)
         run.streams_alike = True
+        if run.comm.world > 1:
+            run.give_streams_back = partial(_give_back, run, own, capture(COMMON))
+
+
+def _give_back(run: Run, own: State, shared: State) -> None:
+    """Give each process its own streams again, but for those that were drawn from or seeded since all have the same ones."""
+    now = capture(COMMON)
+    restore({name: own[name] for name in COMMON if str(now[name]) == str(shared[name])})
+    run.gradients.active.draws.kept |= set(COMMON)
 
 
 def choose_draws(run: Run, own_draws: bool | None, rng_types: Iterable[str]) -> None:

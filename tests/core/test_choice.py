@@ -330,6 +330,8 @@ def test_settings_whose_parts_are_attributes(then: str, is_given: bool, tmp_path
     text = "from types import SimpleNamespace\n" + text.replace("{settings}", "read()").replace("{set}", then)
     after = rewritten(tmp_path, "script", script=text)["script"]
     assert ("settings.device = accelerator.device.type\n" in after) is is_given, after
+    of_tensors = text.replace("json.load(open('settings.json'))", "torch.load('settings.pt')")
+    assert "settings.device =" not in converted(of_tensors.replace("settings.device = choose()", "pass"))
     if is_given:
         (tmp_path / "settings.json").write_text('{"device": "cpu"}')
         assert train(tmp_path, "script", 1, launched=False) == ["cpu"]

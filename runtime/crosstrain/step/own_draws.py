@@ -32,7 +32,7 @@ def share_streams(run: Run, keeps_streams: bool) -> None:
         kept = set(COMMON) if keeps_streams else start_streams_alike(run.comm)
         run.gradients.active.draws.start(run.comm, kept=kept, two_kinds=not run.launch.common_draws)
         run.streams_alike = True
-        if run.comm.world > 1:
+        if run.comm.world > 1 and not keeps_streams:
             run.give_streams_back = partial(_give_back, run, own, capture(COMMON))
 
 

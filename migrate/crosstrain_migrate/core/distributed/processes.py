@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_method, names_in
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 RULE = "CT305"
 
@@ -37,18 +37,37 @@ def plan_processes(plan: Plan, process: ast.Call) -> None:
     plan.replace(
         ranks, RULE, "the launcher starts the processes", f"[{plan.state(ranks)}.local_process_index]"
     )
+    is_started = _Started(script, process)
     for call in script.calls_in(script.frame(process)):
-        if not is_statement_call(script, call) or call.args or call.keywords:
+        if not is_method(call, "start", "join") or not is_started.is_one(call.func.value):
             continue
-        if is_method(call, "start") and isinstance(call.func, ast.Attribute):
+        if is_method(call, "start"):
             plan.replace(call, RULE, "the process itself does the work", "{of}.run()", of=call.func.value)
-        elif is_method(call, "join"):
-            waits, above = script.statement(call), script.parent(script.statement(call))
-            loops = (
-                isinstance(above, ast.For) and above.body == [waits] and not names_in(above.iter) & {"range"}
-            )
-            plan.remove(
-                above if loops and isinstance(above, ast.For) else waits,
-                RULE,
-                "the launcher waits for the processes",
-            )
+        elif is_statement_call(script, call):
+            waits = script.statement(call)
+            above = script.parent(waits)
+            gone = above if isinstance(above, ast.For) and above.body == [waits] else waits
+            plan.remove(gone, RULE, "the launcher waits for the processes")
+
+
+class _Started:
+    """The names of the processes that a loop makes: `p`, the list that keeps them, and what loops over that list call each."""
+
+    def __init__(self, script: Script, process: ast.Call) -> None:
+        frame = script.frame(process)
+        kept = next((one for one in script.around(process) if isinstance(one, ast.ListComp)), process)
+        bound = script.parent(kept)
+        names = set(map(written, bound.targets)) if isinstance(bound, ast.Assign) else set()
+        self._process, self._lists = process, names if kept is not process else set()
+        self._names = names if kept is process else set()
+        for call in script.calls_in(frame):
+            given = call.args[0] if is_method(call, "append") and call.args else None
+            if given is not None and isinstance(call.func, ast.Attribute) and self.is_one(given):
+                self._lists.add(written(call.func.value))
+        loops = (n for n in script.within(frame) if isinstance(n, ast.For) and written(n.iter) in self._lists)
+        self._names |= {written(loop.target) for loop in loops}
+
+    def is_one(self, node: ast.expr) -> bool:
+        """Whether an expression is such a process: the call that makes it, `p`, or `processes[0]`."""
+        is_entry = isinstance(node, ast.Subscript) and written(node.value) in self._lists
+        return node is self._process or written(node) in self._names or is_entry

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
@@ -26,6 +27,7 @@ from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text
 
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
 # What reads settings from a file.
+_OF_SETTINGS = re.compile(r"(yaml|ruamel|json|toml|tomllib|omegaconf)\b")
 _READS = frozenset({"load", "safe_load", "full_load", "loads"})
 
 
@@ -321,7 +323,9 @@ def device_among_settings(script: Script, frames: list[Frame]) -> Choice | None:
             stores, values = script.stores(home, root), script.values(home, root)
             if home not in frames or len(stores) != 1 or len(values) != 1:
                 continue
-            if not _reads_file(script, home, values[0]) and (by_name or not _says_cpu(values[0], keys)):
+            if not _reads_file(script, home, values[0], by_name) and (
+                by_name or not _says_cpu(values[0], keys)
+            ):
                 continue
             below = behind(script, home, stores[0])
             if below is not None:
@@ -354,20 +358,21 @@ def _entry(node: ast.AST) -> object:
     return getattr(getattr(node, "slice", None), "value", None)
 
 
-def _reads_file(script: Script, frame: Frame, value: ast.expr, depth: int = 5) -> bool:
-    """Whether a value is a file's settings: `yaml.safe_load(file)`, `EasyDict(yaml.load(file))`, or what a function returns."""
+def _reads_file(script: Script, frame: Frame, value: ast.expr, by_name: bool, depth: int = 5) -> bool:
+    """Whether a value is a file's settings: `yaml.safe_load(file)`, `EasyDict(yaml.load(file))`, or what a function returns.
+    by_name: an attribute is asked for, which a tensor or a network of a file has too, `torch.load(path).device`."""
     if isinstance(value, ast.Name):
         values = script.values(frame, value.id) if depth else []
-        return len(values) == 1 and _reads_file(script, frame, values[0], depth - 1)
+        return len(values) == 1 and _reads_file(script, frame, values[0], by_name, depth - 1)
     if not isinstance(value, ast.Call) or not depth:
         return False
     if last_name(value.func) in _READS:
-        return True
+        return not by_name or _OF_SETTINGS.match(script.dotted(value.func)) is not None
     if functions := script.functions_of(value):
         returned = [(one, given) for one in functions for given in script.returned(one)]
-        return bool(returned) and all(_reads_file(script, one, given, depth - 1) for one, given in returned)
+        return bool(returned) and all(_reads_file(script, *one, by_name, depth - 1) for one in returned)
     given = (*value.args, *(k.value for k in value.keywords))
-    return any(_reads_file(script, frame, one, depth - 1) for one in given)
+    return any(_reads_file(script, frame, one, by_name, depth - 1) for one in given)
 
 
 def _says_cpu(value: ast.expr, keys: list[str]) -> bool:

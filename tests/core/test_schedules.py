@@ -55,10 +55,17 @@ def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
     assert not notes(OWN.format(made=GIVEN["as an argument"]), "CT201")
 
 
-def test_a_number_that_is_no_loaders_length_is_none_of_steps() -> None:
+@pytest.mark.parametrize(
+    "number",
+    ["len(names)", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(loader))"],
+)
+def test_what_is_no_number_of_a_loaders_batches_is_none_of_steps(number: str) -> None:
     text = OWN.replace("falling.step()", "trainer.show()").replace("class Falling", "class Trainer")
-    made = 'names = ["a", "b"]\nclasses = len(names)\ntrainer = Trainer(optimizer, classes)'
-    assert not notes(text.format(made=made), "CT201")
+    text = text.format(made=f"names = [1]\nnumber = {number}\ntrainer = Trainer(optimizer, number)")
+    after = converted(text)
+    assert not notes(text, "CT201") and after.index("number =") < after.index(
+        ", loader = accelerator.prepare"
+    )
 
 
 def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:

@@ -83,20 +83,19 @@ class TrainingData:
         likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
             found = [f for f in self._iterated(frame, loop) if not self._is_of_other(frame, f, node)]
-            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
             if any(self._certain.gives_batches(frame, one) for one in found):
-                self._take(frame, loop, found)
-                return self._taken_by_next(frame, self._iterators.near(node, inside), loop) or True
+                return self._take(frame, node, loop, found)
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
                 continue
             if likely is None and self._begins_trainings(frame, loop):
                 continue
             if found and likely is None and not is_training:
                 likely = (loop, found)
+            inside = self._calls_inside(frame, loop)
             if likely is None and self._taken_by_next(frame, self._iterators.beside(node, inside)):
                 return True
         if likely is not None and not self._is_given_batches(frame, 0):
-            return self._take(frame, *likely)
+            return self._take(frame, node, *likely)
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
@@ -176,10 +175,15 @@ class TrainingData:
         is_other = isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id not in taken)
         return is_other and self._certain.gives_batches(frame, node)
 
-    def _take(self, frame: Frame, loop: Loop, found: list[ast.expr]) -> bool:
+    def _take(self, frame: Frame, node: ast.AST, loop: Loop, found: list[ast.expr]) -> bool:
+        """Finds what a loop around a node goes over, and what `next` takes beside it."""
         for one in found:
             self._data.setdefault(one, Data(one, frame, loop))
+        self._taken_by_next(frame, self._iterators.near(node, self._calls_inside(frame, loop)), loop)
         return True
+
+    def _calls_inside(self, frame: Frame, loop: Loop) -> list[ast.Call]:
+        return [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
 
     def _is_given_batches(self, frame: Frame, depth: int) -> bool:
         """Whether every call of a function stands in a loop that surely goes over batches."""

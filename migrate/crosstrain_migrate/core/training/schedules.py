@@ -129,13 +129,20 @@ def _is_of_optimizer_and_length(script: Script, roles: Roles, call: ast.Call) ->
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     direct, loaders = walk_all(given), {last_name(one.node) for one in roles.data}
     lengths = (n for n in _given(script, call) if isinstance(n, ast.Call) and last_name(n.func) == "len")
-    if not any(n in direct or loaders & set(map(last_name, n.args)) for n in lengths):
+    counts = (n for n in lengths if n in direct or loaders & set(map(last_name, n.args)))
+    if all(n not in direct and any(_makes_object(script, one) for one in script.around(n)) for n in counts):
         return False
     optimizers = {one.text.rpartition(".")[2] for one in roles.optimizers}
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
     made = [v.func for text in named for v in script.values(frame, text) if isinstance(v, ast.Call)]
     is_named = any(text.rpartition(".")[2] in optimizers for text in named)
     return is_named or any(script.dotted(f).startswith("torch.optim.") for f in made)
+
+
+def _makes_object(script: Script, node: ast.AST) -> bool:
+    """Whether what is given is no number, but a schedule of torch's, or an object, that one was made with."""
+    is_made = isinstance(node, ast.Call) and script.class_behind(node) is not None
+    return is_made or (isinstance(node, ast.Call) and _is_scheduler(script, node))
 
 
 def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:

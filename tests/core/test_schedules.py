@@ -240,8 +240,11 @@ n = len(loader)\nfor epoch in range(20 // n) => pass => False
 n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows)) => pass => True
 """)
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
-    after = converted(COUNTED.format(loop=loop, behind=behind))
-    assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared
+    text = COUNTED.format(loop=loop, behind=behind)
+    step = "        <step torch.nn.functional.mse_loss(model(x), x)>\n        scheduler.step()\n"
+    learn = "def learn(x):\n" + step.replace("        ", "    ") + "steps,"
+    for one in (text, text.replace(step, "        learn(x)\n").replace("steps,", learn, 1)):
+        assert ("loader, scheduler = accelerator.prepare(" in converted(one)) is is_prepared
 
 
 def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_path: Path) -> None:
@@ -407,11 +410,23 @@ Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimize
 """
 
 
-@pytest.mark.parametrize(("where", "moves"), [("behind", False), ("in_epoch", True)])
+@pytest.mark.parametrize(
+    ("where", "moves"),
+    [("behind", False), ("in_epoch", True), ("in_step", True), ("in_step, at the end", False)],
+)
 def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: str, moves: bool) -> None:
-    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    steps = "self.scheduler.step()" if "end" not in where else "if self.ends: self.scheduler.step()"
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where.partition(",")[0]: steps}
     text = Trap("", PER_EPOCH.format(**places)).text
     assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves
+
+
+@pytest.mark.parametrize(("of", "moves"), [("self.loader", False), ("loader", True)])
+def test_a_schedule_of_a_step_that_init_makes_of_a_length(of: str, moves: bool) -> None:
+    places = dict.fromkeys(("in_epoch", "behind"), "pass") | {"in_step": "self.scheduler.step()"}
+    made = f"self.scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, len({of}))"
+    text = PER_EPOCH.format(**places).replace("self.scheduler = scheduler", made)
+    assert ("self.scheduler = accelerator.prepare(" in converted(Trap("", text).text)) is moves
 
 
 @pytest.mark.parametrize(("length", "moves"), [("len(self.loader)", False), ("30", True)])

@@ -36,12 +36,14 @@ class Data:
     """What a training loop reads its batches from, as the code names it there.
 
     loop: the loop that iterates it; None where `next` takes its batches. held: it stands inside a class that wraps it.
+    beside: the loop over other data in which `next` takes its batches.
     """
 
     node: ast.expr
     frame: Frame
     loop: Loop | None = None
     held: bool = False
+    beside: Loop | None = None
 
 
 class TrainingData:
@@ -208,7 +210,7 @@ class TrainingData:
             found = [one for one in found if self._certain.gives_batches(self.script.frame(one), one)]
         for one in found:
             held = one in self._iterators.held
-            self._data.setdefault(one, Data(one, self.script.frame(one), loop, held))
+            self._data.setdefault(one, Data(one, self.script.frame(one), None, held, loop))
         return bool(found)
 
     def _behind_parameter(self, call: ast.Call, step: Function) -> bool:

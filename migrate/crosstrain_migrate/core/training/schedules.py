@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -36,7 +36,7 @@ def shortened(script: Script, roles: Roles, loaders: Container[str]) -> list[Ste
 
     loaders: how they are written.
     """
-    divided = [one.loop for one in roles.data if one.loop is not None]
+    divided = [loop for one in roles.data if (loop := one.loop or one.beside) is not None]
     of_torch = [
         one
         for one in roles.schedulers
@@ -47,13 +47,21 @@ def shortened(script: Script, roles: Roles, loaders: Container[str]) -> list[Ste
     return [
         one
         for one in of_torch
-        if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
+        if any(loop in divided or _counts_batches(script, loop) for loop in _loops_of(script, one.call))
     ]
+
+
+def _loops_of(script: Script, call: ast.Call, depth: int = 3) -> list[Loop]:
+    """The loops around a call; around the calls of its function where that has none."""
+    frame, found = script.frame(call), script.loops_around(call)
+    if found or not depth or not is_function_frame(frame):
+        return found
+    return [loop for one in script.callers(frame) for loop in _loops_of(script, one, depth - 1)]
 
 
 def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop], loaders: Container[str]) -> bool:
     """Whether a schedule lasts as long as the training by the script's own counter or number of steps."""
-    loops = [one for one in script.loops_around(scheduler.call) if one in divided]
+    loops = [one for one in _loops_of(script, scheduler.call) if one in divided]
     return any(ends_by_steps(script, one) or turns_by_steps(script, one, loaders) for one in loops)
 
 
@@ -68,7 +76,7 @@ def made_for_steps(
     """
     homes = dict.fromkeys([(scheduler.frame, scheduler.text), *((one.frame, one.text) for one in above)])
     calls = [v for home in homes for v in script.values(*home) if isinstance(v, ast.Call)]
-    limits = {text for loop in script.loops_around(scheduler.call) for text in limits_of_steps(script, loop)}
+    limits = {text for loop in _loops_of(script, scheduler.call) for text in limits_of_steps(script, loop)}
     by_epochs = any(_steps_by_epochs(script, roles, *home) for home in homes)
     schedule = OwnSchedule(scheduler, tuple(calls))
     given = list(given_to(script, schedule)) if (limits or by_epochs) and calls else []

@@ -357,3 +357,28 @@ def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path
     assert train(folder, "other", launched=False) == before
     zero, one = train(folder, "guarded", 2)
     assert zero == one
+
+
+FITTER = """
+import torch
+class Fitter:
+    def __init__(self):
+        self.net = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def fit(self, x):
+        loss = self.net(x).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+
+
+def test_a_file_that_calls_what_trains_speaks_of_the_training(tmp_path: Path) -> None:
+    turn = "def turn(fitter, x):\n    print(fitter.fit(x))\ndef shown(x):\n    print(x)\n"
+    first = "import torch, other, turns, fitter\none = fitter.Fitter()\nother.shown(1)\nfor x in torch.ones(4, 1):\n"
+    files = {"fitter": FITTER, "turns": turn, "other": turn[turn.index("def shown") :]}
+    after = rewritten(
+        tmp_path, "first", first=f"{first}    turns.turn(one, x)\n    turns.shown(x)\n", **files
+    )
+    assert after["turns"].count("PartialState().print(") == 2 and "PartialState" not in after["other"]

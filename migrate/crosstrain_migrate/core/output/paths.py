@@ -171,8 +171,8 @@ class Reads:
 
 def _family(path: ast.expr) -> set[str]:
     """`rows_*.csv` of `folder + "/rows_" + str(epoch) + ".csv"`"""
-    joined = isinstance(path, ast.Call) and last_name(path.func) == "join" and path.args
-    name = pattern_of(path.args[-1] if joined else path).rpartition("/")[2]
+    joined = path.args if isinstance(path, ast.Call) and last_name(path.func) == "join" else []
+    name = pattern_of(joined[-1] if joined else path).rpartition("/")[2]
     return {name} if "*" in name and _NAMED.search(name) else set()
 
 

@@ -126,10 +126,9 @@ def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:
             is_method(one, "to") and any(getattr(a, "value", None) == "cpu" for a in one.args)
         ):
             return True
-    while isinstance(node, ast.Subscript) or (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ):
-        node = node.value if isinstance(node, ast.Subscript) else node.func.value  # `y` of `y[i].squeeze()`
+    match node:
+        case ast.Subscript(value=of) | ast.Call(func=ast.Attribute(value=of)):
+            return _is_on_cpu(script, of, depth)  # `y[i].squeeze()`
     values = script.values(script.frame(node), written(node)) if depth < 3 else []
     return any(_is_on_cpu(script, value, depth + 1) for value in values)
 

@@ -226,6 +226,10 @@ level = logging.INFO
 - logging.basicConfig(level=os.getenv("L", "INFO"))
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
 logging.basicConfig(level=os.environ.get("L", "ERROR"))
+n = getattr(logging, args.level.upper())
+- log.setLevel(n)
++ log.setLevel(n if accelerator.is_main_process else max(n, logging.WARNING))
+log.setLevel(getattr(levels, args.level))
 logging.getLogger("quiet").setLevel("ERROR")
 == a level that a function has by itself
 def set_up(level=logging.INFO):

@@ -46,6 +46,8 @@ def test_a_count_of_rows(count: str, size: str, then: str, is_all: bool) -> None
 total => by => is_all
 len(loader.dataset) => x.size(0) => True
 count => args.batch_size => True
+count - count % 8 => len(x) => True
+count - 8 => len(x) => False
 len(loader) => 1 => False
 args.rows => len(x) => False
 """)

@@ -196,3 +196,32 @@ def test_a_writer_that_goes_to_a_function_whose_name_another_file_has_too(tmp_pa
     after = rewritten(tmp_path, "script", script=script, first=first, second=second)
     for name in ("first", "second"):
         assert "SummaryWriter() if accelerator.is_main_process else None" in after[name]
+
+
+PASSED_ON = """<torch>
+from torch.utils.tensorboard import SummaryWriter
+kept, out = [], []
+def keep(rows):
+    out = rows.mean()
+    kept.append(out)
+def show({named}, step):
+    {named}.add_scalar("step", step)
+def record(other, step):
+    show(other, step)
+writer = SummaryWriter("a")
+<model>
+for step, (x, y) in enumerate(DataLoader([], 2)):
+    <step loss = torch.nn.functional.mse_loss(model(x), y)>
+    keep(x)
+    record(writer, step)
+    out.append(step)
+"""
+
+
+@pytest.mark.parametrize("named", ["out", "shown"])
+def test_what_has_a_writers_name_elsewhere_is_no_writer(named: str) -> None:
+    after = converted(PASSED_ON.format(named=named))
+    assert 'SummaryWriter("a") if accelerator.is_main_process else None' in after
+    assert "is_main_process:\n        record(writer, step)" in after
+    assert "\n    kept.append(out)\n" in after
+    assert "\n    out.append(step)\n" in after

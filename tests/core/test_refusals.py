@@ -100,6 +100,13 @@ for turn in range(9):
     loss.backward()
     {}
 """
+LAYER = """class Norm(nn.Module):
+    def forward(self, x):
+        dist.all_reduce(x)
+        return x
+dist.init_process_group("gloo")
+"""
+AVERAGED = "def averaged(model):\n    for one in model.parameters():\n        dist.all_reduce(one.grad)\n"
 LOADER = "loader = torch.utils.data.DataLoader(rows)"
 JOINS = "dist.init_process_group('gloo')\n    "
 CASES = [
@@ -128,6 +135,12 @@ CASES = [
     ("a network's step of its own", OWN_STEP.replace("play", "forward"), False),
     ("a game that steps itself", OWN_STEP, True),
     ("an optimizer with options", STEPPED.format("loss, _, failed = optimizer.step([loss])"), False),
+    ("a layer of several processes", script("import torch.distributed as dist", LAYER, "Norm()(rows)"), True),
+    (
+        "a normalisation of several",
+        script("import torch.distributed as dist", LAYER + AVERAGED, "Norm()(rows), averaged(model)"),
+        False,
+    ),
     ("it gives its games away", RECORDED.format(kept="pass", given="total, state"), True),
 ]
 
@@ -136,7 +149,7 @@ CASES = [
 def test_what_is_known_to_be_wrong_is_refused(text: str, is_refused: bool) -> None:
     done = conversion(text)
     assert any(one.severity is Severity.REFUSED for one in done.findings) is is_refused
-    assert is_refused or "accelerator.backward" in done.text
+    assert is_refused or "accelerator.backward" in done.text or "PartialState" in done.text
 
 
 @each_row("""

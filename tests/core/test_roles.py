@@ -178,7 +178,26 @@ NO_BACKWARD = "for epoch in range(3):\n    env.step(action)\n    logger.step()\n
 NO_STEP = "x = torch.zeros(3, requires_grad=True)\nx.sum().backward()\nprint(x.grad)\n"
 
 
-@pytest.mark.parametrize("script", [NO_BACKWARD, NO_STEP])
+PICTURE = """import torch
+class Part(torch.nn.Module):
+    def backward(self):
+        self.loss.backward()
+        return self.loss
+parts = [Part()]
+picture = torch.nn.Parameter(torch.zeros(3))
+optimizer = torch.optim.LBFGS([picture])
+def closure():
+    optimizer.zero_grad()
+    total = 0
+    for part in parts:
+        total += part.backward()
+    return total
+for n in range(9):
+    optimizer.step(closure)
+"""
+
+
+@pytest.mark.parametrize("script", [NO_BACKWARD, NO_STEP, PICTURE])
 def test_left_alone(script: str) -> None:
     """What does not train is not touched."""
     done = converted(script)
@@ -198,3 +217,21 @@ for x in DataLoader(data):
     before = PRELUDE + text
     lines = before.splitlines()
     assert not [one for one in converted(before).findings if "pools" in lines[one.line - 1]]
+
+
+def test_a_backward_that_gives_something_back_is_the_scripts_own() -> None:
+    text = """
+class Part(nn.Module):
+    def backward(self):
+        self.loss.backward()
+        return self.loss
+part = Part()
+<model>
+for x in DataLoader(data):
+    part.loss, total = model(x).mean(), 0
+    total += part.backward()
+    optimizer.step()
+"""
+    after = converted(PRELUDE + text).text
+    assert "total += part.backward()" in after
+    assert "accelerator.backward(self.loss)" in after

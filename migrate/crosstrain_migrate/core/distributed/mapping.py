@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
 from crosstrain_migrate.syntax.nodes import Function, exits, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk_all
 
 from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
@@ -69,12 +70,15 @@ def _only_starts_group(script: Script) -> bool:
 
 
 def shards_layers(script: Script) -> ast.Call | None:
-    """A collective of a layer's own, in a script without a wrapper: the processes share one model."""
-    if has_wrapper(script):
+    """A collective of a layer's own, where nothing averages the gradients: the processes share one model. Beside a wrapper, or
+    `dist.all_reduce(p.grad)` of the script's own, it shares statistics (a synchronised normalisation)."""
+    collectives = [call for call in script.calls if _COLLECTIVE.search(script.dotted(call.func))]
+    averaged = (getattr(n, "attr", "") == "grad" for n in walk_all(a for c in collectives for a in c.args))
+    if has_wrapper(script) or any(averaged):
         return None
-    for call in script.calls:
+    for call in collectives:
         frame = script.frame(call)
-        if not _COLLECTIVE.search(script.dotted(call.func)) or not is_function_frame(frame):
+        if not is_function_frame(frame):
             continue
         if frame.name in ("forward", "backward") and script.class_of(frame) is not None:
             return call

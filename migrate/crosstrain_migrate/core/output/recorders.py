@@ -18,6 +18,7 @@ from crosstrain_migrate.syntax.walks import texts_in, walk
 from .audience import ONE, Audience
 from .files import FILE, Files
 from .helpers import null_device
+from .passed_on import Holder, holders_of, passed_to, reads_of
 
 PRINT = "CT401"
 _LOG_FILES = frozenset(
@@ -229,24 +230,23 @@ class Recorders:
             self.plan.add(e.AddImport(module, FILE, reason, transaction="event files", code=code))
         self.plan.replace(call, FILE, reason, template, "event files", writer=call)
 
-    def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[str]:
+    def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[Holder]:
         """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`,
         `state = {"writer": SummaryWriter(...), "steps": 0}`"""
         if isinstance(statement, ast.Assign) and statement.value is call:
-            held = (one.value if isinstance(one, ast.Subscript) else one for one in statement.targets)
-            return set(map(last_name, held)) - {""}
+            return holders_of(self.script, statement.targets)
         if isinstance(statement, ast.With):
             items = (one.optional_vars for one in statement.items if one.context_expr is call)
-            return {one.id for one in items if isinstance(one, ast.Name)}
+            return holders_of(self.script, (one for one in items if isinstance(one, ast.Name)))
         outer = self.script.parent(call)
         if self._key_of(call) is not None and isinstance(statement, ast.Assign) and statement.value is outer:
-            return set(map(last_name, statement.targets)) - {""}
+            return holders_of(self.script, statement.targets)
         if (
             isinstance(outer, ast.Call)
             and is_method(outer, "append")
             and is_statement_call(self.script, outer)
         ):
-            return {last_name(outer.func.value)}
+            return holders_of(self.script, [outer.func.value])
         return set()
 
     def _key_of(self, call: ast.Call) -> str | None:
@@ -279,7 +279,7 @@ class Recorders:
         names = {one.asname or one.name for one in modules if one.name == _EVENTS}
         taken = (node for node in self.script.table.each(ast.ImportFrom) if node.module == _EVENTS)
         names |= {one.asname or one.name for node in taken for one in node.names}
-        asked = {read: self.script.parent(read) for read in self._reads(names)}
+        asked = {read: self.script.parent(read) for read in self._reads({(None, one) for one in names})}
         used = {
             read: of for read, of in asked.items() if not isinstance(of, ast.Compare)
         }  # where it is missing
@@ -306,58 +306,8 @@ class Recorders:
         remedy = "make it and use it under `if PartialState().is_main_process:`"
         self.plan.note(FILE, node, "every process writes an event file", remedy)
 
-    def _reads(self, names: set[str]) -> Sequence[ast.expr]:
-        """Where the script reads a variable or an attribute, also under the names by which it is passed on."""
-        while True:
-            reads = [
-                n
-                for n in self.script.table.each(ast.Name, ast.Attribute)
-                if last_name(n) in names
-                and isinstance(n.ctx, ast.Load)
-                and self.script.is_reached(n)
-                and not self._is_other_part(n)
-            ]
-            passed_on = {name for read in reads for name in self._passed_to(read)}
-            if passed_on <= names:
-                return reads
-            names |= passed_on
-
-    def _passed_to(self, read: ast.expr) -> set[str]:
-        """The names that a value gets where it is given to a function, or assigned."""
-        parent = self.script.parent(read)
-        if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several
-            read, parent = parent, self.script.parent(parent)
-        if isinstance(parent, ast.Assign) and parent.value is read:
-            return {last_name(target) for target in parent.targets}
-        if isinstance(parent, ast.For) and parent.iter is read:
-            return {last_name(parent.target)}
-        number = parent.elts.index(read) if isinstance(parent, ast.Tuple) else None
-        outer = self.script.parent(parent) if isinstance(parent, ast.Tuple) else parent
-        if isinstance(outer, ast.Return):
-            return self._bound_by_callers(outer, number)
-        call = self.script.parent(parent) if isinstance(parent, ast.keyword) else parent
-        if not isinstance(call, ast.Call) or read is call.func:
-            return set()
-        return {
-            name
-            for function in self.script.run_by(call)
-            for name, given in self.script.given_by(call, function).items()
-            if given is read
-        }
-
-    def _bound_by_callers(self, node: ast.Return, number: int | None) -> set[str]:
-        """The names that a function's callers bind its result to, or the part with a number; empty where one makes something
-        else of it."""
-        frame = self.script.frame(node)
-        calls = self.script.callers(frame) if is_function_frame(frame) else []
-        bound = [self.script.parent(call) for call in calls]
-        targets = [target for one in bound if isinstance(one, ast.Assign) for target in one.targets]
-        if not all(isinstance(one, ast.Assign) for one in bound):
-            return set()
-        if number is not None:
-            parts = [one.elts[number : number + 1] if isinstance(one, ast.Tuple) else [] for one in targets]
-            targets = [one for part in parts for one in part] if all(parts) else []
-        return {last_name(target) for target in targets}
+    def _reads(self, holders: set[Holder]) -> Sequence[ast.expr]:
+        return reads_of(self.script, holders, self._is_other_part)
 
     def _is_ours(self, read: ast.expr) -> bool:
         """Whether a use of a writer is the main process's, can be made so, passes it on, or asks whether there is one."""
@@ -366,7 +316,7 @@ class Recorders:
         statement = self.script.statement(read)
         if isinstance(statement, ast.If | ast.While) and read in walk(statement.test):
             return True
-        if self._passed_to(read):
+        if passed_to(self.script, read):
             return True
         parent = self.script.parent(read)
         if isinstance(parent, ast.Subscript) and parent.value is read:  # one of several

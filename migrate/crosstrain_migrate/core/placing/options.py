@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.keys import option_of, texts_given
@@ -66,10 +68,10 @@ class Options:
         """The option that an expression is the value of: `args.rank`, or a variable or parameter that is given it."""
         if isinstance(node, ast.Attribute):
             return self.by_name.get(node.attr)
+        if not isinstance(node, ast.Name | ast.Subscript) or depth > 3:
+            return None
         if isinstance(node, ast.Subscript):
             return self._agreed(self.entries(node.slice), depth)
-        if not isinstance(node, ast.Name) or depth > 3:
-            return None
         frame = self.script.frame(node)
         values = self.given(frame, node.id)
         if not values and is_function_frame(frame) and frame.decorator_list:  # click gives it by its name
@@ -80,20 +82,22 @@ class Options:
 
     def _agreed(self, values: list[ast.expr], depth: int) -> Option | None:
         """The one option that all of these are the value of."""
-        found = {self.read_by(value, depth + 1) for value in values}
-        return found.pop() if len(found) == 1 else None
+        first = self.read_by(values[0], depth + 1) if values else None
+        is_one = first is not None and all(self.read_by(one, depth + 1) is first for one in values[1:])
+        return first if is_one else None
 
     def entries(self, key: ast.expr) -> list[ast.expr]:
         """What the dictionaries that the script writes out hold under a key."""
-        name = key.value if isinstance(key, ast.Constant) else None
-        pairs = (
-            pair
-            for one in self.script.table.each(ast.Dict)
-            for pair in zip(one.keys, one.values, strict=True)
-        )
-        return [
-            v for k, v in pairs if isinstance(name, str) and isinstance(k, ast.Constant) and k.value == name
-        ]
+        return self._entries.get(key.value, []) if isinstance(key, ast.Constant) else []
+
+    @cached_property
+    def _entries(self) -> dict[object, list[ast.expr]]:
+        found: dict[object, list[ast.expr]] = defaultdict(list)
+        for one in self.script.table.each(ast.Dict):
+            for key, value in zip(one.keys, one.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found[key.value].append(value)
+        return found
 
     def given(self, frame: Frame, name: str) -> list[ast.expr]:
         """What a variable is bound to, or what the calls of its function give for a parameter."""

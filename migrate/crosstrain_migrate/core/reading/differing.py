@@ -61,6 +61,10 @@ class Differing:
         self._texts: dict[ast.AST, str] = {}
         self._turns: dict[ast.AST, bool] = {}
         self._results: dict[Frame, list[int]] = {}
+        # Which places of the code have asked for a variable or a function's results, and which are to be gone over again.
+        self._askers: dict[Key | Frame, set[int]] = defaultdict(set)
+        self._asks: int | None = None
+        self._again: set[int] = set()
         for (frame, text), loop in alike.items():
             for store in script.stores(frame, text):
                 if (key := self.variables.key(store)) is not None:
@@ -152,7 +156,7 @@ class Differing:
             return OWN if self.script.table.is_inside(node, loop) else ALIKE
         if self._counts_turns(node):
             return ALIKE
-        return max(map(self._of_key, (key, *self._entries.get(key, ()))))
+        return max(map(self._of_key, (key, *self._entries_of(key))))
 
     def _counts_turns(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether a variable counts the turns of a loop around it, `for i in range(9)`, whatever another loop binds to it."""
@@ -168,7 +172,20 @@ class Differing:
         return is_range and loop not in self.loops
 
     def _of_key(self, key: Key) -> int:
+        self._ask(key)
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
+
+    def _entries_of(self, key: Key) -> set[Key]:
+        self._ask(key)
+        return self._entries[key]
+
+    def _returned(self, function: Frame) -> list[int]:
+        self._ask(function)
+        return self._results.get(function, [])
+
+    def _ask(self, of: Key | Frame) -> None:
+        if self._asks is not None:
+            self._askers[of].add(self._asks)
 
     def _counts_found(self, call: ast.Call) -> bool:
         """`len(hard[0])` of `hard = np.where(losses > 1)`, `len(x)` of `x = x[x < 1]`: what is found depends on the values."""
@@ -199,7 +216,7 @@ class Differing:
         if is_drawn and any(loop in self._drawing for loop in self.script.loops_around(call)):
             return OWN
         functions = self.script.functions_of(call)
-        results = [max(self._results.get(one, [ALIKE])) for one in functions]
+        results = [max(self._returned(one), default=ALIKE) for one in functions]
         is_known = (
             functions and self._is_function(call.func) and not any(map(self.script.is_generator, functions))
         )
@@ -226,23 +243,35 @@ class Differing:
     # -- from variable to variable -----------------------------------------------------------------------------
 
     def _spread(self) -> None:
-        """Goes over the code until nothing more is found that may differ."""
+        """Goes over the code until nothing more is found that may differ, after the first time where something was asked for
+        that is known to differ since."""
         self._levels.clear()
         self._results.clear()
+        statements, given = self.variables.statements, self.variables.given
+        self._again = {*range(len(statements) + len(given))}
         for _ in range(12):
-            before = (dict(self._levels), {frame: list(levels) for frame, levels in self._results.items()})
-            for frame, node in self.variables.statements:
-                self._one(frame, node)
-            for parameter, given in self.variables.given:
-                self._give(parameter, given)
-            if before == (self._levels, self._results):
-                return
+            for n, (frame, node) in enumerate(statements):
+                if self._goes_over(n):
+                    self._one(frame, node)
+            for n, (parameter, one) in enumerate(given, len(statements)):
+                if self._goes_over(n):
+                    self._give(parameter, one)
+            if not self._again:
+                break
+        self._asks = None
+
+    def _goes_over(self, n: int) -> bool:
+        if n not in self._again:
+            return False
+        self._again.remove(n)
+        self._asks = n
+        return True
 
     def _give(self, parameter: Key, given: ast.expr) -> None:
         """Of an object of which members alone may differ, `args.log`, a function is given the others alike."""
         key = self.variables.key(given) if isinstance(given, ast.Name) and self.level(given) else None
         if key is not None and self._of_key(key) == ALIKE:
-            for _, name in [one for one in self._entries.get(key, ()) if self._of_key(one)]:
+            for _, name in [one for one in self._entries_of(key) if self._of_key(one)]:
                 self._raise_entry(parameter, (parameter[0], parameter[1] + name.removeprefix(key[1])), GIVEN)
         elif self.level(given):
             self._raise(parameter, GIVEN)
@@ -291,7 +320,7 @@ class Differing:
         if not isinstance(value, ast.Call) or self.calls_trained(value):
             return []
         functions = self.script.functions_of(value)
-        results = [self._results.get(function, []) for function in functions]
+        results = [self._returned(function) for function in functions]
         if len(results) != 1 or len(results[0]) < 2:
             return []
         given = max((self.level(a) for a in (*value.args, *(k.value for k in value.keywords))), default=ALIKE)
@@ -301,12 +330,13 @@ class Differing:
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         levels = [ALIKE if self._members_alone(frame, one) else self.level(one) for one in values]
         known = self._results.get(frame)
-        if known is None:
+        if known is not None and len(known) == len(levels):
+            levels = [max(pair) for pair in zip(known, levels, strict=True)]
+        elif known is not None:
+            levels = [max([*known, *levels])]  # either may be `()`
+        if levels != known:
             self._results[frame] = levels
-        elif len(known) == len(levels):
-            self._results[frame] = [max(pair) for pair in zip(known, levels, strict=True)]
-        else:
-            self._results[frame] = [max([*known, *levels])]  # either may be `()`
+            self._again |= self._askers[frame]
 
     def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
         """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose
@@ -317,7 +347,7 @@ class Differing:
         uses = [self.script.parent(call) for call in self.script.callers(frame)]
         if not all(isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) for one in uses):
             return []
-        found = [(one[1].removeprefix(key[1]), self._of_key(one)) for one in self._entries.get(key, ())]
+        found = [(one[1].removeprefix(key[1]), self._of_key(one)) for one in self._entries_of(key)]
         return [(name, level) for name, level in found if level]
 
     def _members_returned(self, call: ast.Call) -> list[tuple[str, int]]:
@@ -336,11 +366,14 @@ class Differing:
     def _raise_entry(self, key: Key, entry: Key, level: int) -> None:
         if level:
             self._raise(entry, level)
-            if entry != key:
+            if entry != key and entry not in self._entries[key]:
                 self._entries[key].add(entry)
+                self._again |= self._askers[key]
 
     def _raise(self, key: Key, level: int) -> None:
-        self._levels[key] = max(level, self._levels.get(key, ALIKE))
+        if level > self._levels.get(key, ALIKE):
+            self._levels[key] = level
+            self._again |= self._askers[key]
 
     def _change(self, call: ast.Call) -> None:
         """A call that stands alone may put what it is given into its object: `losses.append(loss)`, `stopper(loss)`."""

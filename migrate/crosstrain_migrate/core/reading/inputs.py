@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .forms import Frame, is_function_frame, is_method
@@ -65,8 +65,10 @@ def _is_filled(script: Script, frame: Frame, text: str) -> bool:
 
 
 def _requires_grad(node: ast.AST) -> bool:
-    """`x.requires_grad_()`, `Variable(x.data, requires_grad=True)`"""
-    if is_method(node, "requires_grad_"):
+    """`x.requires_grad_()`, `Variable(x.data, requires_grad=True)`, `nn.Parameter(x.data)`"""
+    if is_method(node, "requires_grad_") or (
+        isinstance(node, ast.Call) and last_name(node.func) == "Parameter"
+    ):
         return True
     keywords = node.keywords if isinstance(node, ast.Call) else []
     return any(

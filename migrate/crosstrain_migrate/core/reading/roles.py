@@ -157,6 +157,8 @@ class Roles:
         is_super = isinstance(of, ast.Call) and last_name(of.func) == "super"
         if isinstance(of, ast.Name) and of.id in ("self", "cls"):
             return False  # a method of the script's own
+        if isinstance(self.script.parent(call), ast.AugAssign | ast.BinOp):
+            return False  # `total += part.backward()`: a tensor's gives nothing back
         return not is_super and not self.script.in_lambda(call)
 
     @cached_property

@@ -224,11 +224,18 @@ def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
     bars = {
         f"{name}.update"
         for call, of in calls
-        if is_length(script, frame, of)
+        if is_length(script, frame, _without_rest(of))
         for name in script.names_of(call)
     }
     moves = [n for n in walk(loop) if isinstance(n, ast.Call) and written(n.func) in bars and n.args]
     return [one.args[0] for one in moves if _is_rows(one.args[0])]
+
+
+def _without_rest(node: ast.expr) -> ast.expr:
+    """`len(rows)` of `len(rows) - len(rows) % size`"""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.right, ast.BinOp):
+        return node.left if isinstance(node.right.op, ast.Mod) else node
+    return node
 
 
 def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:

@@ -336,8 +336,9 @@ class Devices:
             return
         reason = "a CPU or a TPU has no CUDA to ask"
         test = "torch.cuda.is_available()"
-        if last_name(call.func) == "set_device" and self.accelerators.keeps_cpu:  # where there may be CUDA
-            test = f'{self.edits.device(call)}.type == "cuda"'
+        has_choice = self.accelerators.keeps_cpu and self.accelerators.at_hand(call)
+        if last_name(call.func) == "set_device" and has_choice:  # of the CPU, where there may be CUDA
+            test = f'{self.accelerators.name}.device.type == "cuda"'
         self.plan.add(e.Guard(statement, GPU_ONLY, reason, transaction="cuda", last=statement, test=test))
 
     def _remove(self, node: ast.stmt, reason: str) -> None:

@@ -392,6 +392,20 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== a folder that is made anew or made
+if os.path.exists("out"):
+    again = bool(os.environ.get("FORCE"))
+    if again:
++         accelerator.wait_for_everyone()
+*         shutil.rmtree("out")
+.         os.makedirs("out")
+    else:
+        sys.exit()
+else:
++     accelerator.wait_for_everyone()
+*     os.makedirs("out")
++ accelerator.wait_for_everyone()
 == a folder that may be there, whose error ends the run
 !! every process makes this folder
 try:

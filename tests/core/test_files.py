@@ -158,6 +158,10 @@ def drawn():
     return grid
 board = drawn()
 * board.save("b.png")
+last = None
+if rows:
+    last = PIL.Image.fromarray(rows)
+* last.save("c.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves

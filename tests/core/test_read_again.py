@@ -251,6 +251,15 @@ rows = np.load("rows.npy")
 - os.mkdir("out/models")
 + os.makedirs("out", exist_ok=True)
 + os.makedirs("out/models", exist_ok=True)
+== a folder of which all have asked before one makes it, also within what it has removed
+if os.path.isdir("out") and not args.force:
+    raise OSError("out")
+else:
++     accelerator.wait_for_everyone()
+-     if os.path.isdir("out"):
++     if os.path.isdir("out") and accelerator.is_main_process:
+        shutil.rmtree("out")
+*     os.makedirs("out")
 == a folder that a person may have removed before the main process alone writes into it
 * if os.path.isdir("out"):
 .     answer = input("delete it? ")

@@ -202,7 +202,9 @@ class Folders:
             writers.path_of_folder(call)
         ):
             return False
-        heads = list(dict.fromkeys(self.script.suite_of(one)[0] for one in statements))
+        suites = {id(suite): suite for suite in map(self.script.suite_of, statements)}.values()
+        inner = [one for one in suites if any(n in s for s in suites for n in self.script.around(one[0]))]
+        heads = [one[0] for one in suites if one not in inner]  # nobody waits within what another may skip
         knows = partial(self._asks_of_folder, call)
         if not all(self.audience.comes_alike(one, is_same=knows) for one in heads):
             return False

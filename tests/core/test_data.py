@@ -285,6 +285,22 @@ while step < len(loader):
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 !! prepare(shown)
 !! , shown
+== a loader whose batches `next` takes within a loop over another one; no numbers, and none to look at
+loader, more = DataLoader(TensorDataset(rows[:16]), 4), DataLoader(TensorDataset(targets[:16]), 4)
+others, shown, rates = iter(more), iter(DataLoader(TensorDataset(rows), batch_size=4)), iter([1.0] * 8)
+for epoch in range(2):
+    for n, (x,) in enumerate(loader):
+        try:
+            (y,) = others.__next__()
+        except StopIteration:
+            others = iter(more)
+            (y,) = next(others)
+        learn(model, optimizer, x, y * next(rates))
+        if n == 0:
+            sample = next(shown)
+-> model, optimizer, more, loader = accelerator.prepare(model, optimizer, more, loader)
+!! prepare(DataLoader
+!! prepare([
 == an iterator that is chosen among several, each of which begins anew where it is used up; another one to look at
 loader, second = DataLoader(TensorDataset(rows[:16], targets[:16]), 4), DataLoader(TensorDataset(rows[16:], targets[16:]), 4)
 one, two, step = iter(loader), iter(second), 0

@@ -44,6 +44,13 @@ train(model, loader, whole)
 -> for x, y in loader:
 -> model, head, whole, loader = accelerator.prepare(model, head, whole, loader)
 -> train(model, loader, head)
+== a model that the function only hands on to what it is given for a loss; not what is no model
+def train(model, loader, optimizer, criterion, names):
+    model.train()
+    for x, y in loader:
+        <step loss = criterion(model, names, x, y)>
+{MADE}train(model, loader, optimizer, losses.of, names)
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 == a variable that is bound anew between two calls
 {FIT}{MADE}train(model, loader, optimizer)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

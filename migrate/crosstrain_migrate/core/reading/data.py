@@ -83,15 +83,16 @@ class TrainingData:
         likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
             found = [f for f in self._iterated(frame, loop) if not self._is_of_other(frame, f, node)]
+            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
             if any(self._certain.gives_batches(frame, one) for one in found):
-                return self._take(frame, loop, found)
+                self._take(frame, loop, found)
+                return self._taken_by_next(frame, self._iterators.near(node, inside), loop) or True
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
                 continue
             if likely is None and self._begins_trainings(frame, loop):
                 continue
             if found and likely is None and not is_training:
                 likely = (loop, found)
-            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
             if likely is None and self._taken_by_next(frame, self._iterators.beside(node, inside)):
                 return True
         if likely is not None and not self._is_given_batches(frame, 0):
@@ -195,12 +196,15 @@ class TrainingData:
             for call in calls
         )
 
-    def _taken_by_next(self, frame: Frame, calls: list[ast.Call]) -> bool:
-        """Finds what `next` takes the batches from, among the calls of a frame."""
+    def _taken_by_next(self, frame: Frame, calls: list[ast.Call], loop: Loop | None = None) -> bool:
+        """Finds what `next` takes the batches from, among the calls of a frame; in a loop over others what surely gives some,
+        and no numbers, weights or rates."""
         found = self._iterators.behind(frame, calls)
+        if loop is not None:
+            found = [one for one in found if self._certain.gives_batches(self.script.frame(one), one)]
         for one in found:
             held = one in self._iterators.held
-            self._data.setdefault(one, Data(one, self.script.frame(one), held=held))
+            self._data.setdefault(one, Data(one, self.script.frame(one), loop, held))
         return bool(found)
 
     def _behind_parameter(self, call: ast.Call, step: Function) -> bool:

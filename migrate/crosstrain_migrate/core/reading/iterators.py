@@ -57,15 +57,18 @@ class Iterators:
         return [source for one, call in given for source in self.sources(self.script.frame(call), one)]
 
     def beside(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
-        """The calls without those of `next` in a loop or a branch of their own that a node is not in, and whose batches do not
-        come to it, where it has others beside it: they fill a sheet of samples, or ask how good the model is."""
+        """The calls near a node, or all where `next` is called elsewhere alone: for samples, or a test."""
+        near = self.near(node, calls)
+        return near if any(map(_is_next, near)) else calls
+
+    def near(self, node: ast.AST, calls: list[ast.Call]) -> list[ast.Call]:
+        """The calls without those of `next` in a loop or a branch that a node is not in, and whose batches do not come to it."""
         around = self._suites_around(node)
         apart = {one for one in calls if _is_next(one) and self._suites_around(one) - around}
         if apart:
             made_of = self._made_of(node)
             apart = {one for one in apart if not self._told_by(one) & made_of}
-        near = [one for one in calls if one not in apart]
-        return near if any(map(_is_next, near)) else calls
+        return [one for one in calls if one not in apart]
 
     def _suites_around(self, node: ast.AST) -> set[ast.AST]:
         """The loops and the branches that a node is in."""

@@ -173,7 +173,7 @@ class Preparing:
 
     def _other_models(self, optimizer: Held) -> list[str]:
         """What a script that takes all GPUs asks for its `.module`, and what is put into training mode and called, or given
-        to a function of a step, or that makes one, which may call its parts."""
+        to a function of a step, or that makes one, which may call its parts, or to one that is itself given."""
         cls = self.script.class_of(optimizer.frame)
         frames: list[Frame] = [optimizer.frame] if cls is None else [*self.script.methods(cls)]
         calls = [c for f in frames for c in self.script.calls_in(f)]
@@ -182,6 +182,8 @@ class Preparing:
             is_step = self.script.frame(call) in self.roles.frames
             if is_step or any(self.script.table.is_inside(one, function) for one in self.roles.frames):
                 called |= set(map(written, self.script.given_by(call, function).values()))
+        handed = (c for c in calls if written(c.func) in self.script.parameters(self.script.frame(c)))
+        called |= {written(one) for call in handed for one in call.args}  # `criterion(model, rows)`
         found: dict[str, None] = {}
         for node in (n for frame in frames for n in self.script.within(frame)):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):

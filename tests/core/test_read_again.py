@@ -433,6 +433,20 @@ state = torch.load(args["log"] + "/a.pt")
 + args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
 ~ torch.save(model.state_dict(), args["run"]["out"])
 state = torch.load(args["run"]["out"])
+== a class that a variable holds is given the path
+class Plain:
+    def __init__(self, path):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+class Other(Plain):
+    pass
+- path = time.strftime("%H%M")
++ path = broadcast_object_list([time.strftime("%H%M")])[0]
+kind = Plain if args.plain else Other
+saver = kind(path)
+~ torch.save(model.state_dict(), path)
+state = saver.again()
 == copies whose paths others are told of, all at once, and one of which nobody is told
 * shutil.copy("a", "/tmp/a.h5")
 . shutil.copy("b", "/tmp/b.h5")

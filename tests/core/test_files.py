@@ -348,6 +348,18 @@ import lmdb
 .         rows.put(b"1", b"2")
 + accelerator.wait_for_everyone()
 base = lmdb.open("rows.db")
+== a film is a file from where it is made, and so is a mesh that is exported
+- film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
++ film = cv2.VideoWriter("a.avi", 0, 30, (8, 8)) if accelerator.is_main_process else None
+* film.write(rows)
+. film.release()
+. mesh.export(os.path.join(out, "a.ply"))
+mesh.export(kind)
+== a film that is asked for an answer stays
+?? every process writes this file
+film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
+if not film.isOpened():
+    raise OSError
 == a picture of what is drawn between two passes
 ?? every process writes this file
 save_image(torch.randn(4, 4), "out.png")
@@ -373,6 +385,20 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== a folder that is made anew or made
+if os.path.exists("out"):
+    again = bool(os.environ.get("FORCE"))
+    if again:
++         accelerator.wait_for_everyone()
+*         shutil.rmtree("out")
+.         os.makedirs("out")
+    else:
+        sys.exit()
+else:
++     accelerator.wait_for_everyone()
+*     os.makedirs("out")
++ accelerator.wait_for_everyone()
 == a folder that may be there, whose error ends the run
 !! every process makes this folder
 try:

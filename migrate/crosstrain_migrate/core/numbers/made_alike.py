@@ -38,7 +38,6 @@ RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_OF_NO_NUMBER = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _DEPTH = 4
 
 
@@ -67,7 +66,7 @@ class MadeAlike:
             return []
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             return [node]
-        if isinstance(node, ast.Compare) and all(isinstance(one, _OF_NO_NUMBER) for one in node.ops):
+        if isinstance(node, ast.Compare) and all(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
             return []
         if isinstance(node, ast.Call):
             return self._atoms_of_call(node)
@@ -130,9 +129,12 @@ class MadeAlike:
         for one in self.script.around(node):
             if isinstance(one, ast.stmt):
                 return False
-            if isinstance(one, ast.expr) and compares(one):
-                return True
-            if is_method(one, "step"):
+            tests = [
+                s.value for f in self.script.functions_of(one) for s in f.body if isinstance(s, ast.Return)
+            ]
+            if any(one is not None and compares(one) for one in tests):
+                return True  # `is_valid(loss)`
+            if isinstance(one, ast.expr) and (compares(one) or is_method(one, "step")):
                 return True
         return False
 

@@ -136,9 +136,7 @@ class Reads:
             texts = {text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)}
             if commands.is_heard(self.script, call):
                 texts |= self.paths.told(call) | {*_WORD.findall(commands.command_of(*call.args))}
-            self._given[call] = texts | {
-                _NUMBER.sub("*", one) for one in texts
-            }  # `rows_1.csv` is one of `rows_*.csv`
+            self._given[call] = texts | {_NUMBER.sub("*", one) for one in texts}  # of `rows_*.csv`
         if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)

@@ -158,6 +158,10 @@ def drawn():
     return grid
 board = drawn()
 * board.save("b.png")
+last = None
+if rows:
+    last = PIL.Image.fromarray(rows)
+* last.save("c.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves
@@ -225,6 +229,9 @@ level = logging.INFO
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
 - logging.basicConfig(level=os.getenv("L", "INFO"))
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
+- log.setLevel(getattr(logging, args.level))
++ log.setLevel(getattr(logging, args.level) if accelerator.is_main_process else logging.WARNING)
+log.setLevel(getattr(levels, args.level))
 logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
 == a level that a function has by itself

@@ -14,7 +14,7 @@ from functools import cached_property
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -330,5 +330,16 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
     given = [value for value, _ in script.given_for(frame, node.id)]
-    # by a name that its class is passed on with, `trainer(folder=folder)`
-    return given or [k.value for call in script.calls for k in call.keywords if k.arg == node.id]
+    return given or [k.value for call in _makes(script, frame) for k in call.keywords if k.arg == node.id]
+
+
+def _makes(script: Script, init: Frame) -> list[ast.Call]:
+    """The calls that make an object which an `__init__` fills, also one of a class that hands on what it is given by name."""
+    called = (
+        (call, name)
+        for call in script.calls
+        for name in (script.last(call.func), *script.classes_held(call.func))
+    )
+    return [
+        call for call, name in called if any(init in script.all_methods(one) for one in script.classes(name))
+    ]

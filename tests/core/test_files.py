@@ -158,6 +158,10 @@ def drawn():
     return grid
 board = drawn()
 * board.save("b.png")
+last = None
+if rows:
+    last = PIL.Image.fromarray(rows)
+* last.save("c.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves
@@ -225,11 +229,10 @@ level = logging.INFO
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
 - logging.basicConfig(level=os.getenv("L", "INFO"))
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
-logging.basicConfig(level=os.environ.get("L", "ERROR"))
-n = getattr(logging, args.level.upper())
-- log.setLevel(n)
-+ log.setLevel(n if accelerator.is_main_process else max(n, logging.WARNING))
+- log.setLevel(getattr(logging, args.level))
++ log.setLevel(getattr(logging, args.level) if accelerator.is_main_process else logging.WARNING)
 log.setLevel(getattr(levels, args.level))
+logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
 == a level that a function has by itself
 def set_up(level=logging.INFO):
@@ -352,6 +355,20 @@ base = lmdb.open("rows.db")
 . film.release()
 . mesh.export(os.path.join(out, "a.ply"))
 mesh.export(kind)
+== what a program writes into temporary files of each process's own
+def fresh(count):
+    names = []
+    for _ in range(count):
+        names.append(tempfile.NamedTemporaryFile(delete=False).name)
+    yield names
+--
+command, other = ["draw"], ["draw"]
+for names in fresh(2):
+    for name in names:
+        command += [name]
+        other += ["a.txt"]
+subprocess.run(command)
+* subprocess.run(other)
 == a film that is asked for an answer stays
 ?? every process writes this file
 film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))

@@ -442,6 +442,28 @@ state = torch.load(args["log"] + "/a.pt")
 + args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
 ~ torch.save(model.state_dict(), args["run"]["out"])
 state = torch.load(args["run"]["out"])
+== a class that a variable holds is given the path
+class Plain:
+    def __init__(self, path):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+class Other(Plain):
+    pass
+- path = time.strftime("%H%M")
++ path = broadcast_object_list([time.strftime("%H%M")])[0]
+kind = Plain if args.plain else Other
+saver = kind(path)
+~ torch.save(model.state_dict(), path)
+state = saver.again()
+== copies whose paths others are told of, all at once, and one of which nobody is told
+* shutil.copy("a", "/tmp/a.h5")
+. shutil.copy("b", "/tmp/b.h5")
++ accelerator.wait_for_everyone()
+args.rows = "/tmp/a.h5"
+args.more = "/tmp/b.h5"
+* shutil.copy("c", "/tmp/c.h5")
+args.last = "c"
 == the files that a path lists are listed before all have them
 - found = sorted(Path("out").glob("*.pt"))
 + found = broadcast_object_list([sorted(Path("out").glob("*.pt"))])[0]

@@ -304,7 +304,7 @@ def _plan_numbers(
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]
-    plan_left_on_cpu(plan, [*placed, *merging.loops])
+    plan_left_on_cpu(plan, roles.data, merging.loops)
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
         note_unseen_reads(plan, code)

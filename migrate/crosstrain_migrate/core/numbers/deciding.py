@@ -27,6 +27,9 @@ _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "sh
 # What a branch that leaves out a batch may call before its `continue`, and what it may say.
 _SAYS = words("print info debug warning warn error zero_grad empty_cache")
 _TEXTS = words("item format str float int")
+_NO_FAULT = ("StopIteration", "KeyboardInterrupt")  # of a batch
+_SKIPS = "a process that skips a batch of its own makes the others wait"
+_BEFORE = "leave such batches out before the loop"
 ANEW = "all processes draw the same new weights"
 
 
@@ -64,6 +67,8 @@ class Decisions:
                     continue
                 reason = "processes may part here: each decides by a number of its own"
                 self.plan.note(RULE, node, reason, remedy)
+        for handler in self._leaving_handlers():
+            self.plan.note(RULE, handler, _SKIPS, _BEFORE)
         return saved_apart
 
     # -- what decides ------------------------------------------------------------------------------------------
@@ -205,9 +210,20 @@ class Decisions:
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)
         else:
-            reason = "a process that skips a batch of its own makes the others wait"
-            self.plan.note(RULE, node, reason, "leave such batches out before the loop")
+            self.plan.note(RULE, node, _SKIPS, _BEFORE)
         return True
+
+    def _leaving_handlers(self) -> Iterator[ast.ExceptHandler]:
+        """What leaves out a step where a batch is no good, `except ValueError: continue`."""
+        steps = {self.script.loop_of(one.call): place_of(one.call) for one in self.roles.backwards}
+        for tried in self.script.table.each(ast.Try):
+            loop = self.script.loop_of(tried)
+            for one in tried.handlers if loop in steps and place_of(tried) < steps[loop] else ():
+                leaves = any(
+                    isinstance(n, ast.Continue) and self.script.loop_of(n) is loop for n in walk(one)
+                )
+                if leaves and (one.type is None or last_name(one.type) not in _NO_FAULT):
+                    yield one
 
     def _skipping_loop(self, node: ast.AST) -> Loop | None:
         """The loop over data, or of the steps, of which a test leaves out a turn."""

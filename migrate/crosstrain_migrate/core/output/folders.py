@@ -38,12 +38,9 @@ class Folders:
         self._decided: set[ast.AST] = set()  # what all come to alike when they have asked
 
     def run(self) -> None:
-        made = [
-            c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
-        ]
-        for call in sorted(
-            made, key=lambda one: self._deciding(one) is None
-        ):  # which may decide on the others too
+        calls = (one for one in self.script.calls if writers.makes_folder(self.script, one))
+        # A folder about which a test decides may decide about others too.
+        for call in sorted(filter(self.audience.is_all, calls), key=lambda one: self._deciding(one) is None):
             if self.script.in_lambda(call) or call in self._decided:
                 continue
             if is_statement_call(self.script, call):

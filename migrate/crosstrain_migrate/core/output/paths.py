@@ -136,13 +136,19 @@ class Reads:
             texts = {text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)}
             if commands.is_heard(self.script, call):
                 texts |= self.paths.told(call) | {*_WORD.findall(commands.command_of(*call.args))}
-            self._given[call] = texts | {
-                _NUMBER.sub("*", one) for one in texts
-            }  # `rows_1.csv` is one of `rows_*.csv`
+            self._given[call] = texts | {_NUMBER.sub("*", one) for one in texts}  # of `rows_*.csv`
         if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
+
+    def handed_on(self, statement: ast.stmt, paths: set[str]) -> ast.stmt | None:
+        """Where a text that is one of the paths written there becomes a variable's or an option's, behind it, for whoever reads
+        the file: `args.rows = "/tmp/rows.h5"`; the first of several texts."""
+        suite = self.script.suite_of(statement)
+        below = [one for one in suite[suite.index(statement) + 1 :] if isinstance(one, ast.Assign)]
+        texts = [one for one in below if isinstance(getattr(one.value, "value", None), str)]
+        return texts[0] if any(paths & self.paths.spelled(one.value) for one in texts) else None
 
     def made_again(self, removal: ast.Call, paths: set[str]) -> ast.Call | None:
         """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""

@@ -342,13 +342,10 @@ class Recorders:
 
 def _warnings(level: ast.expr, name: str) -> str:
     """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other. What the environment
-    may say is by default what the script says: `os.environ.get("LEVEL", "INFO")`. `getattr(logging, level)` may be a higher one."""
-    if (
-        isinstance(level, ast.Call)
-        and written(level.func) == "getattr"
-        and written(level.args[0]) == "logging"
-    ):
-        return "max({level}, logging.WARNING)"
+    may say is by default what the script says: `os.environ.get("LEVEL", "INFO")`; an option, `getattr(logging, args.level)`, mostly
+    one below."""
+    if isinstance(level, ast.Call) and written(level.func) == "getattr":
+        return "logging.WARNING" if [*map(written, level.args[:1])] == ["logging"] else ""
     if isinstance(level, ast.Call) and written(level.func) in ("os.environ.get", "os.getenv"):
         return _warnings(level.args[-1], "") if level.args else ""
     if isinstance(level, ast.Constant):

@@ -223,8 +223,9 @@ def _of_project(script: Script, call: ast.Call) -> bool:
         above = script.all_methods(cls)
         return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
+    made = [one for one in made if getattr(one, "value", one) is not None]
     if made and all(_is_librarys(script, one) for one in made):
-        return False  # `picture = Image.fromarray(rows)`
+        return False  # `picture = Image.fromarray(rows)`, where it may be None before
     return any(not is_asked or script.class_of(one) is not None for one in named)
 
 

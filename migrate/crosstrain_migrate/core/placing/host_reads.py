@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_method, pairs
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in, pairs
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
@@ -178,11 +179,26 @@ def _bound_later(script: Script, frame: Frame, node: ast.expr) -> tuple[float, i
     return min((place_of(script.statement(one)) for one in stores), default=(math.inf, 0))
 
 
-def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
-    """Brings back what meets the CPU. loops: those over prepared loaders."""
-    for loop in loops:
+def plan_left_on_cpu(plan: Plan, data: Iterable[Data], dealt: Iterable[ast.AST]) -> None:
+    """Brings back what meets the CPU, in the loops over the training's data and over other prepared loaders."""
+    for loop in dict.fromkeys([*(one.loop for one in data), *dealt, *_given(plan.script, data)]):
         if isinstance(loop, ast.For):
             _Left(plan, loop).run()
+
+
+def _given(script: Script, data: Iterable[Data]) -> Iterator[ast.For]:
+    """The loops of functions that are given a loader of the training as well: `check_accuracy(model, train_loader)`."""
+    for one in data:
+        for call in script.calls_in(one.frame):
+            given = [
+                (f, name, v)
+                for f in script.functions_of(call)
+                for name, v in script.given_by(call, f).items()
+            ]
+            for function, name, value in given:
+                if written(value) == written(one.node):
+                    loops = (n for n in script.within(function) if isinstance(n, ast.For))
+                    yield from (n for n in loops if name in names_in(n.iter))
 
 
 class _Left:

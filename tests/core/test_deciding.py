@@ -138,6 +138,7 @@ if hits > best:
         "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
         "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
         "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
+        "def fit(by=None):\n    if by != None:\n        torch.save(model, 'a.pt')\nfit(train())",  # whether it is there
         "kind = str(train())\nif kind.find('0') > 0:\n    torch.save(model, 'a.pt')",  # a place in a text
         "class Keeper:\n    def __init__(self): self.net, self.optimizer = model, model(optimizer)\n"
         "    def say(self, text): print(text)\n    def load(self):\n        lost = model(rows)\n        self.say(lost)\n"

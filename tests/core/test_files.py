@@ -348,6 +348,18 @@ import lmdb
 .         rows.put(b"1", b"2")
 + accelerator.wait_for_everyone()
 base = lmdb.open("rows.db")
+== a film is a file from where it is made, and so is a mesh that is exported
+- film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
++ film = cv2.VideoWriter("a.avi", 0, 30, (8, 8)) if accelerator.is_main_process else None
+* film.write(rows)
+. film.release()
+. mesh.export(os.path.join(out, "a.ply"))
+mesh.export(kind)
+== a film that is asked for an answer stays
+?? every process writes this file
+film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
+if not film.isOpened():
+    raise OSError
 == a picture of what is drawn between two passes
 ?? every process writes this file
 save_image(torch.randn(4, 4), "out.png")

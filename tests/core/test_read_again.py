@@ -471,6 +471,21 @@ state = torch.load(path)
 + path = broadcast_object_list([glob.glob("*.pt")])[0][0]
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== the folder of an event writer, which a class that is looked up is given by name
+class Run:
+    def __init__(self, net, folder):
+        self.writer = SummaryWriter(folder, write_to_disk=False)
+    def keep(self, net):
+~         torch.save(net.state_dict(), os.path.join(self.writer.logdir, "a.pt"))
+        net.load_state_dict(torch.load(os.path.join(self.writer.logdir, "a.pt")))
+class Longer(Run):
+    def __init__(self, **given):
+        super().__init__(**given)
+--
+kind = Longer if len(data) else None
+- run = kind(net=model, folder=time.strftime("%H%M"))
++ run = kind(net=model, folder=broadcast_object_list([time.strftime("%H%M")])[0])
+run.keep(model)
 == another time is each process's own
 + accelerator.print(time.strftime("%H%M"))
 - print(time.strftime("%H%M"))

@@ -32,6 +32,9 @@ GIVEN = {
     "by a variable": "total = 3 * len(loader)\nfalling = Falling(optimizer, steps=total, high=1e-4)",
     "by a function, moved by another name": "def make(optimizer, steps):\n    return Falling(optimizer, steps, 1e-4)\n"
     "falling = make(optimizer, len(loader) * 3)\nFalling.move = Falling.step",
+    "by a function that gives two, moved by another name": "def make(optimizer, steps):\n"
+    "    first = Falling(optimizer, steps, 1e-4)\n    return first, None\n"
+    "falling, other = make(optimizer, steps=len(loader) * 3)\nFalling.move = Falling.step",
     "in a condition": "if True:\n    falling = Falling(optimizer, 3 * len(loader), 1e-4)",
 }
 
@@ -50,6 +53,12 @@ def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
     assert "prepare(model, optimizer, loader)" in converted(text)
     assert any("one step a batch" in note.reason for note in notes(text, "CT201"))
     assert not notes(OWN.format(made=GIVEN["as an argument"]), "CT201")
+
+
+def test_a_number_that_is_no_loaders_length_is_none_of_steps() -> None:
+    text = OWN.replace("falling.step()", "trainer.show()").replace("class Falling", "class Trainer")
+    made = 'names = ["a", "b"]\nclasses = len(names)\ntrainer = Trainer(optimizer, classes)'
+    assert not notes(text.format(made=made), "CT201")
 
 
 def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:

@@ -38,7 +38,6 @@ RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_OF_NO_NUMBER = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _DEPTH = 4
 
 
@@ -67,7 +66,7 @@ class MadeAlike:
             return []
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             return [node]
-        if isinstance(node, ast.Compare) and all(isinstance(one, _OF_NO_NUMBER) for one in node.ops):
+        if isinstance(node, ast.Compare) and all(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
             return []
         if isinstance(node, ast.Call):
             return self._atoms_of_call(node)

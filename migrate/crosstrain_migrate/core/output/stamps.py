@@ -314,4 +314,6 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         return []
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
-    return [value for value, _ in script.given_for(frame, node.id)]
+    given = [value for value, _ in script.given_for(frame, node.id)]
+    # by a name that its class is passed on with, `trainer(folder=folder)`
+    return given or [k.value for call in script.calls for k in call.keywords if k.arg == node.id]

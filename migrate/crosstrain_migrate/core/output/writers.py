@@ -201,7 +201,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return False
     if last == "dump":  # of an array; a pickler's gets no path
         return bool(call.args) and _is_path(script, call.args[0])
-    if last == "render":  # of a graph; an environment's gets no file
+    if last in ("render", "export"):  # of a graph, of a mesh; an environment's gets no file
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)
     if last == "save":  # of a picture, an animation, a vocabulary
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)

@@ -23,7 +23,7 @@ from .asked import is_the_machines
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
-from .given_devices import is_given
+from .given_devices import is_given, is_set_by_file
 from .numbered import is_number, numbered_lists, numbers_given
 from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
@@ -149,7 +149,8 @@ class Devices:
             self._cuda(call, call.func.value)
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
-            is_other = is_cpu or is_given(self.script, call)
+            is_set = self._is_mapped and bool(call.args) and is_set_by_file(self.script, call.args[0])
+            is_other = is_cpu or is_set or is_given(self.script, call)
             if self._is_compared(call):
                 return
             if not is_other and not self.edits.follows_a_tensor(call) and not self._is_asked_of_cuda(call):

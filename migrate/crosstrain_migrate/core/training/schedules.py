@@ -113,23 +113,29 @@ def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
     for that is made of an optimizer and the length of something, `make_cycle(optimizer, epochs * len(loader))`."""
     stepped = [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
     known = [call for one in stepped for call in one.made]
-    texts = {one.text for one in roles.optimizers}
     return stepped + [
         OwnSchedule(Stepped(last_name(call.func), call, script.frame(call)), (call,))
         for call in script.calls
-        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, call, texts)
+        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, roles, call)
     ]
 
 
-def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for n in walk_all(given))
-    if not counts or (cls := script.class_behind(call)) is None or _is_torch(script, cls):
+def _is_of_optimizer_and_length(script: Script, roles: Roles, call: ast.Call) -> bool:
+    """By the last parts of their names, since a function that makes a schedule may be given an optimizer and a number; a number
+    that is no loader's, `classes = len(names)`, is none of steps."""
+    if (cls := script.class_behind(call)) is None or _is_torch(script, cls):
         return False
     frame = script.frame(call)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    direct, loaders = walk_all(given), {last_name(one.node) for one in roles.data}
+    lengths = (n for n in _given(script, call) if isinstance(n, ast.Call) and last_name(n.func) == "len")
+    if not any(n in direct or loaders & set(map(last_name, n.args)) for n in lengths):
+        return False
+    optimizers = {one.text.rpartition(".")[2] for one in roles.optimizers}
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
     made = [v.func for text in named for v in script.values(frame, text) if isinstance(v, ast.Call)]
-    return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
+    is_named = any(text.rpartition(".")[2] in optimizers for text in named)
+    return is_named or any(script.dotted(f).startswith("torch.optim.") for f in made)
 
 
 def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:
@@ -155,15 +161,19 @@ def _is_torch(script: Script, cls: ast.ClassDef, depth: int = 0) -> bool:
 
 
 def given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
-    """What a schedule is given, with what the variables in it are bound to in the same frame."""
+    """What a schedule is given, with what the variables in it are bound to in the same frame, or given by its calls."""
     for call in schedule.made:
-        frame = script.frame(call)
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
-            yield from walk(argument)
-            lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
-            for name in names_in(argument).difference(*map(names_in, lengths)):
-                for value in script.values(frame, name):
-                    yield from walk(value)
+        yield from _given(script, call)
+
+
+def _given(script: Script, call: ast.Call) -> Iterator[ast.AST]:
+    frame = script.frame(call)
+    for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        yield from walk(argument)
+        lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+        for name in names_in(argument).difference(*map(names_in, lengths)):
+            for value in (*script.values(frame, name), *(one for one, _ in script.given_for(frame, name))):
+                yield from walk(value)
 
 
 def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:

@@ -279,6 +279,19 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     assert expected in text and "accelerator.backward(loss)" in text, text
 
 
+@each_row("""
+test => expected
+torch.isfinite(loss) => torch.isfinite(accelerator.reduce(loss, "mean"))
+is_good(loss.item()) => is_good(accelerator.reduce(loss, "mean").item())
+i % 2 == 1 => i % 2 == 1
+is_known(loss) => is_known(loss)
+""")
+def test_a_step_behind_the_backward_is_left_out_by_all(test: str, expected: str) -> None:
+    text = STEP.format(test="pass").replace("    optimizer.step()", f"    if {test}: optimizer.step()")
+    text += "def is_good(x):\n    return x < 9\ndef is_known(x):\n    return x in (1, 2)\n"
+    assert f"if {expected}: optimizer.step()" in converted(text)
+
+
 FOUND = "found = y[y > 0] if y.any() else None"
 HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)"
 

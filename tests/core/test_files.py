@@ -355,6 +355,20 @@ base = lmdb.open("rows.db")
 . film.release()
 . mesh.export(os.path.join(out, "a.ply"))
 mesh.export(kind)
+== what a program writes into temporary files of each process's own
+def fresh(count):
+    names = []
+    for _ in range(count):
+        names.append(tempfile.NamedTemporaryFile(delete=False).name)
+    yield names
+--
+command, other = ["draw"], ["draw"]
+for names in fresh(2):
+    for name in names:
+        command += [name]
+        other += ["a.txt"]
+subprocess.run(command)
+* subprocess.run(other)
 == a film that is asked for an answer stays
 ?? every process writes this file
 film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
@@ -385,6 +399,20 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== a folder that is made anew or made
+if os.path.exists("out"):
+    again = bool(os.environ.get("FORCE"))
+    if again:
++         accelerator.wait_for_everyone()
+*         shutil.rmtree("out")
+.         os.makedirs("out")
+    else:
+        sys.exit()
+else:
++     accelerator.wait_for_everyone()
+*     os.makedirs("out")
++ accelerator.wait_for_everyone()
 == a folder that may be there, whose error ends the run
 !! every process makes this folder
 try:

@@ -260,6 +260,15 @@ else:
 +     if os.path.isdir("out") and accelerator.is_main_process:
         shutil.rmtree("out")
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== one of several files whose names are put together
+* np.save("out/rows_" + str(epoch) + ".npy", rows)
+other = np.load("out/rows.npy"), np.load(f"all_{epoch}.npy")
++ accelerator.wait_for_everyone()
+first = np.load("out/rows_1.npy")
+* np.save(os.path.join("out", f"best_{epoch}.npy"), rows)
++ accelerator.wait_for_everyone()
+best = np.load("out/best_" + name + ".npy")
 == a folder that a person may have removed before the main process alone writes into it
 * if os.path.isdir("out"):
 .     answer = input("delete it? ")

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
@@ -143,7 +143,16 @@ class Decisions:
             is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)
             is_kept = frame in self._drivers or any("." in written(target) for target in node.targets)
             return (is_flag and is_kept) or is_rate
-        return isinstance(node, ast.Call) and self._call_must_agree(node, 0)
+        return isinstance(node, ast.Call) and (self._steps(frame, node) or self._call_must_agree(node, 0))
+
+    def _steps(self, frame: Frame, call: ast.Call) -> bool:
+        """`if isfinite(loss): optimizer.step()`, behind the backward pass"""
+        texts = {one.text for one in self.roles.optimizers if one.frame is frame}
+        return (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in STEPS
+            and written(call.func.value) in texts
+        )
 
     def _is_asked(self, frame: Frame, text: str) -> bool:
         """Whether a test asks for a counter; one of an object may be asked for anywhere."""

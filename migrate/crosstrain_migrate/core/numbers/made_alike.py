@@ -129,9 +129,12 @@ class MadeAlike:
         for one in self.script.around(node):
             if isinstance(one, ast.stmt):
                 return False
-            if isinstance(one, ast.expr) and compares(one):
-                return True
-            if is_method(one, "step"):
+            tests = [
+                s.value for f in self.script.functions_of(one) for s in f.body if isinstance(s, ast.Return)
+            ]
+            if any(one is not None and compares(one) for one in tests):
+                return True  # `is_valid(loss)`
+            if isinstance(one, ast.expr) and (compares(one) or is_method(one, "step")):
                 return True
         return False
 

@@ -47,9 +47,7 @@ class Output:
         self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data], ours)
         self._saved_apart = saved_apart
         # The files that speak of the training: the script's own, and those that train or evaluate, or call what does.
-        calls = [call for one in filter(is_function_frame, training) for call in self.script.callers(one)]
-        ways = [way for call in calls for way in self.audience.ways(call)]
-        self._training = {*map(self.script.module, (*training, *dealt, *ways))}
+        self._training = {*map(self.script.module, (*self.script.above(*training), *dealt))}
         self._speaking = {self.script.entry, *self._training}
 
     def run(self) -> None:

@@ -218,7 +218,7 @@ class Script(Code):
                 return source is not self.module(function) and any(defines)
         return False
 
-    def _classes_held(self, func: ast.expr) -> list[str]:
+    def classes_held(self, func: ast.expr) -> list[str]:
         """The classes that a variable may be, `kind = Plain if small else Deep`, where it is called: `kind(...)`."""
         values = self.values(self.frame(func), func.id) if isinstance(func, ast.Name) else []
         parts = [
@@ -235,7 +235,7 @@ class Script(Code):
         for call in self.calls:
             given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
             own = self.parameters(self.frame(call))
-            named = {self.last(call.func), *map(self.last, given), *self._classes_held(call.func)}
+            named = {self.last(call.func), *map(self.last, given), *self.classes_held(call.func)}
             for name in named & self.defined.keys():
                 is_own = name in own and self.last(call.func) != name
                 by_parameter += [(name, call)] if is_own else []

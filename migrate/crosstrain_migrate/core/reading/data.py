@@ -304,9 +304,20 @@ class TrainingData:
             isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
         )
         if last in SEEN_THROUGH or BARS.search(name) or logs:
-            given = call.args[:1] or [k.value for k in call.keywords if k.arg == "iterable"]
+            given = [one for one in call.args if not self._is_told(frame, one)][:1]
+            given = given or [k.value for k in call.keywords if k.arg == "iterable"]
             return [one for argument in given for one in self.sources(frame, argument, depth)]
         return [call]
+
+    def _is_told(self, frame: Frame, given: ast.expr) -> bool:
+        """Whether a bar's argument is its name, or where it logs: `Progress(logger, loader)`."""
+        frames = (frame, self.script.module(given))
+        made = [value for one in frames for value in self.script.values(one, written(given))] or [given]
+        return all(
+            isinstance(one, ast.JoinedStr | ast.Constant)
+            or (isinstance(one, ast.Call) and self.script.last(one.func) == "getLogger")
+            for one in made
+        )
 
     def _zipped(self, frame: Frame, argument: ast.expr, depth: int) -> list[ast.expr]:
         """What stands for one argument of `zip`, or for each element of a list: `zip(*loaders)`."""

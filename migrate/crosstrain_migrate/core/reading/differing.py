@@ -83,8 +83,9 @@ class Differing:
             node
         ):
             return ALIKE
-        if isinstance(node, ast.Compare) and all(
-            isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops
+        if isinstance(node, ast.Compare) and (
+            all(isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops)
+            or ast.unparse(node.comparators[-1]) == "None"  # `optimizer != None`
         ):
             return ALIKE
         if isinstance(node, ast.Name):

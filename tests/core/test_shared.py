@@ -382,3 +382,11 @@ def test_a_file_that_calls_what_trains_speaks_of_the_training(tmp_path: Path) ->
         tmp_path, "first", first=f"{first}    turns.turn(one, x)\n    turns.shown(x)\n", **files
     )
     assert after["turns"].count("PartialState().print(") == 2 and "PartialState" not in after["other"]
+
+
+def test_a_shared_file_that_trains_does_so_on_the_accelerators_device(tmp_path: Path) -> None:
+    arms = "\n        if fast:\n            at = torch.device('cuda')\n        else:\n            at = torch.device('cpu')\n"
+    fitter = FITTER.replace("(self):", f"(self, fast=False):{arms}").replace("(1, 1)", "(1, 1).to(at)")
+    script = "import torch, fitter\none = fitter.Fitter()\nfor x in torch.ones(4, 1):\n    one.fit(x)\n"
+    after = rewritten(tmp_path, "first", fitter=fitter, first=script, second=script)["fitter"]
+    assert after.count("at = accelerator.device") == 2

@@ -16,9 +16,10 @@ from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
+from .accumulators import CLOCK
 from .changes import binding
 from .made_alike import GROUP, RULE, MadeAlike, compares, may_be_missing
 
@@ -53,7 +54,10 @@ class Decisions:
         for node, by in decisions:
             # What keeps the best of numbers that are bound here is alike with them.
             atoms = sorted(self._alike.atoms(by), key=lambda one: binding(self.script, one) is None)
-            for one in atoms:
+            saves_by_clock = CLOCK.search(ast.unparse(by)) and self._only_saves(
+                node
+            )  # the main process's own
+            for one in () if saves_by_clock else atoms:
                 self._alike.repair(one, node)
         for node, by in decisions:
             for call in self._redrawing(node) if not self._is_own(node, by) else ():
@@ -133,7 +137,7 @@ class Decisions:
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
             return frame in self._drivers and self.script.loop_of(node) not in walk(test)
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return) or _ends(test, node):
             return frame in self._drivers
         if isinstance(node, ast.AugAssign):
             is_counter = isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
@@ -232,6 +236,12 @@ class Decisions:
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
         return loop if loop in self.differing.loops or loop in steps else None
+
+
+def _ends(test: ast.If, node: ast.AST) -> bool:
+    """Whether a branch ends the run as if it was over: `exit()`, or with a code by a clock; an error's code ends it for all."""
+    codes = [*map(ast.unparse, node.args)] if isinstance(node, ast.Call) and exits(node) else ["1"]
+    return codes in ([], ["0"]) or (exits(node) and CLOCK.search(ast.unparse(test.test)) is not None)
 
 
 def _only_leaves_out(script: Script, body: list[ast.stmt]) -> bool:

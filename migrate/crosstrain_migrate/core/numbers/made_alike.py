@@ -21,6 +21,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+from .accumulators import CLOCK
 from .changes import binding, is_filled_below
 from .means import (
     PASSED_ON,
@@ -238,7 +239,8 @@ class MadeAlike:
 
     def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
         """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
-        if not self.all_come(at) or (self.differing.is_in_pass(at) and not self._is_answer(node, 0)):
+        is_of_batch = self.differing.is_in_pass(at) and not self._is_answer(node, 0)
+        if not self.all_come(at) or is_of_batch or not self._is_always_asked(node):
             return False
         reads = [node]
         if isinstance(at, ast.If | ast.While):
@@ -251,8 +253,22 @@ class MadeAlike:
         self.differing.make_alike(node, within=at)
         return True
 
+    def _is_always_asked(self, node: ast.expr) -> bool:
+        """Whether no `and` or `or` keeps a process from a part of its test: `own > 2 and clock() > end`."""
+        below: ast.AST = node
+        for one in self.script.around(node):
+            if isinstance(one, ast.BoolOp):
+                before = one.values[: next(n for n, value in enumerate(one.values) if value is below)]
+                if any(map(self.differing.level, before)):
+                    return False
+            below = one
+        return True
+
     def _is_answer(self, node: ast.expr, depth: int) -> bool:
-        """Whether a value is a loss, or another of a model's answers: what is the batch's own says nothing of others'."""
+        """Whether a value is a loss, or another of a model's answers, or a clock's: what is the batch's own says nothing of
+        others'."""
+        if CLOCK.search(ast.unparse(node)):
+            return True
         frame = self.script.frame(node)
         losses = losses_in(self.roles, frame)
         for one in walk(node):

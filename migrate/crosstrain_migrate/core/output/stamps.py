@@ -330,7 +330,9 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
     given = [value for value, _ in script.given_for(frame, node.id)]
-    return given or [k.value for call in _makes(script, frame) for k in call.keywords if k.arg == node.id]
+    if given or getattr(frame, "name", "") != "__init__":
+        return given
+    return [k.value for call in _makes(script, frame) for k in call.keywords if k.arg == node.id]
 
 
 def _makes(script: Script, init: Frame) -> list[ast.Call]:

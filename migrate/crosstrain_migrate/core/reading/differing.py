@@ -29,7 +29,7 @@ from .variables import Variables
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
-_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
+_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict state_dict")
 
 
 class Differing:

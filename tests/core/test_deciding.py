@@ -274,6 +274,7 @@ n = y.part(x)\n    if n > 1: break => if n > 1: break  # of the batch
 n = y\n    if n[0] > 1: break => n = y\n    if n[0] > 1: break
 n = model(x)\n    if n[0] > 1: break => if accelerator.reduce(n[0], "mean") > 1: break
 if y.sum() > 2 and loss < 0.1: break => if y.sum() > 2 and loss < 0.1: break  # not all come to it
+if rank == 0 and loss < 0.1: break => if rank == 0 and loss < 0.1: break
 if i > 3 and time() > 9: exit(3) => if i > 3 and accelerator.reduce(time(), "mean") > 9: exit(3)
 if time() > 9: torch.save(model, "a.pt") => if time() > 9:\n        if accelerator.is_main_process:
 if loss < 0.1: exit() => if accelerator.reduce(loss, "mean") < 0.1: exit()

@@ -259,7 +259,7 @@ class MadeAlike:
         for one in self.script.around(node):
             if isinstance(one, ast.BoolOp):
                 before = one.values[: next(n for n, value in enumerate(one.values) if value is below)]
-                if any(map(self.differing.level, before)):
+                if any(self.differing.level(value) or asks_rank(value) for value in before):
                     return False
             below = one
         return True

@@ -33,7 +33,11 @@ types: $(STAMP)
 tests: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-test: lint types docs tests test-xla
+# The environment for XLA is mostly downloads, which the other checks need not wait for.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory $(XLA)/.installed & pid=$$!; \
+	$(MAKE) --no-print-directory lint types docs tests || { kill $$pid; exit 1; }; \
+	wait $$pid && $(MAKE) --no-print-directory test-xla
 
 # The slow tests too.
 test-all: lint types docs test-xla

@@ -78,7 +78,7 @@ def main():
         args.device = accelerator.device
         args.devices = 0 if args.no_cuda else int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     else:
-        if torch.cuda.is_available():
+        if accelerator.device.type == "cuda":
             torch.cuda.set_device(accelerator.device)
         args.device = accelerator.device
         PartialState(group_of_one=True)

@@ -32,6 +32,7 @@ else:
 WORDS = {
     "<mps or cpu>": MPS_OR_CPU,
     "<placed>": 'device = torch.device("cuda" if <there> else "cpu")',
+    "<flagged>": 'device = "cuda" if <there> and not args.off else "cpu"',
     "<host>": 'HOST = torch.device("cpu")\nsettings = {}\nsettings.update(read())',
     "<loaded>": 'net.load_state_dict(torch.load("a.pt", map_location="cpu" if args.cuda else None))',
     "<there>": "torch.cuda.is_available()",
@@ -64,6 +65,8 @@ device = "cpu"\nif <there>:\n    device = "cuda"\nkind = "cuda" if device[:1] ==
 if args.cuda:\n    device = torch.device("cuda")\n    print(rows.to(device)) => cpu=not args.cuda
 if args.cuda:\n    device = torch.device("cuda") => ''
 device = "cuda" if <there> else "cpu"\nif args.gpu:\n    device = "cuda:0" => ''
+if args.one:\n    <flagged>\nelse:\n    device = "cuda"\nnet = torch.nn.Linear(4, 2)\nnet.cuda() => ''
+if args.one:\n    device = "cuda"\nelse:\n    <flagged>\nnet = torch.nn.Linear(4, 2)\nnet.cuda() => ''
 # What is moved besides is no choice for the training.
 <placed>\nema = torch.nn.Linear(4, 2)\nif args.ema_on_gpu:\n    ema.to("cuda") => ''
 <placed>\nclock = torch.zeros(1)\nif args.timestamps:\n    clock = clock.cuda() => ''

@@ -157,6 +157,37 @@ def test_a_choice_of_the_cpu_is_that_of_a_function_which_runs_instead_too() -> N
     assert "device=" not in converted(other)
 
 
+TASKS = """import argparse
+<torch>
+def fit(net, args):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader([]):
+        if not args.{asked}:
+            x, y = x.cuda(), y.cuda()
+        <step torch.nn.functional.mse_loss(net(x), y)>
+def rows(args):
+    weight = torch.ones(2).cuda()
+    fit(torch.nn.Linear(4, 2), args)
+def pictures(args):
+    net = torch.nn.Linear(9, 2)
+    if not args.cpu:
+        net.cuda()
+    fit(net, args)
+parser = argparse.ArgumentParser()
+parser.add_argument("--cpu", action="store_true")
+options = parser.parse_args()
+if options.pictures:
+    pictures(options)
+else:
+    rows(options)
+"""
+
+
+def test_a_choice_of_one_of_several_callers_is_that_of_the_function_which_all_run() -> None:
+    assert converted(TASKS.format(asked="cpu")).count("Accelerator(cpu=args.cpu)") == 2
+    assert converted(TASKS.format(asked="gpu")).count("Accelerator(cpu=args.cpu)") == 1
+
+
 IN_A_CLASS = """import argparse
 <torch>
 class Settings:

@@ -89,6 +89,19 @@ def test_a_number_of_batches(then: str, after: str) -> None:
     assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
 
 
+@each_row("""
+turn => is_own
+i // count => True
+i // 9 + count => False
+epoch // count => False
+""")
+def test_epochs_of_which_one_pass_has_all(turn: str, is_own: bool) -> None:
+    script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    whole = "len(loader.dataset) // 5 // args.batch_size"
+    after = converted(script.format(count=whole, size="1", then=f"epoch = {turn}"))
+    assert (f"count = {whole} // accelerator.num_processes\n" in after) is is_own
+
+
 @pytest.mark.parametrize("step", [8, 1])
 def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
     script = TRAINING.replace("for x, y in loader:", f"for i, n in enumerate(range(0, len(rows), {step})):")

@@ -383,3 +383,43 @@ def test_a_loss_that_is_computed_without_gradients_is_not_trained(block: str, ev
     after = converted(dedent(ONE_LOSS).format(block=block)).text
     assert "for batch in accelerator.prepare(batches(torch.ones(32, 1))):" in after
     assert ("prepare(batches(rows))" in after) != evaluates
+
+
+BESIDE = """
+import library
+<torch>
+<model>
+source, more = library.rows(), DataLoader(list(range(8)), batch_size=2)
+others = iter(more)
+for x in source:
+    y = next({it})
+    loss = model(x + y).mean()
+    <step loss>
+"""
+
+
+@pytest.mark.parametrize(("it", "held"), [("others", "more, source"), ("iter([1.0])", "source")])
+def test_what_next_takes_beside_batches_that_nobody_knows(it: str, held: str) -> None:
+    after = converted(BESIDE.format(it=it)).text
+    assert f"model, optimizer, {held} = accelerator.prepare(model, optimizer, {held})" in after, after
+
+
+TWO = """
+<torch>
+<model>
+loader, more = DataLoader(list(range(8)), batch_size=2), DataLoader(list(range(8)), batch_size=2)
+others, sizes = iter(more), []
+for {each}:
+    {takes}
+    <step loss = model(x + y).mean()>
+    sizes.append(len(x))
+print(sum(sizes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "takes"), [("x, y in zip(loader, more)", "pass"), ("x in loader", "y = next(others)")]
+)
+def test_what_is_kept_of_two_loaders_is_merged_once(each: str, takes: str) -> None:
+    after = converted(TWO.format(each=each, takes=takes)).text
+    assert after.count(".merge(") == after.count("sizes = accelerator.merge(loader, sizes)") == 1

@@ -138,6 +138,7 @@ if hits > best:
         "n = int(train())\nfor e in range(n, 9): pass\nif n > best:\n    torch.save(model, 'a.pt')",  # a count
         "ends = [9]\nfor x in ends: print(x)\nfor x in [history]: x.append(train())\n"
         "if ends[0] < best:\n    torch.save(model, 'a.pt')",  # another loop's item of that name
+        "def fit(by=None):\n    if by != None:\n        torch.save(model, 'a.pt')\nfit(train())",  # whether it is there
         "kind = str(train())\nif kind.find('0') > 0:\n    torch.save(model, 'a.pt')",  # a place in a text
         "class Keeper:\n    def __init__(self): self.net, self.optimizer = model, model(optimizer)\n"
         "    def say(self, text): print(text)\n    def load(self):\n        lost = model(rows)\n        self.say(lost)\n"
@@ -272,10 +273,29 @@ model.train(); n = model.a(x)\n    if n > 1: break => if accelerator.reduce(n, "
 n = y.part(x)\n    if n > 1: break => if n > 1: break  # of the batch
 n = y\n    if n[0] > 1: break => n = y\n    if n[0] > 1: break
 n = model(x)\n    if n[0] > 1: break => if accelerator.reduce(n[0], "mean") > 1: break
+if y.sum() > 2 and loss < 0.1: break => if y.sum() > 2 and loss < 0.1: break  # not all come to it
+if rank == 0 and loss < 0.1: break => if rank == 0 and loss < 0.1: break
+if i > 3 and time() > 9: exit(3) => if i > 3 and accelerator.reduce(time(), "mean") > 9: exit(3)
+if time() > 9: torch.save(model, "a.pt") => if time() > 9:\n        if accelerator.is_main_process:
+if loss < 0.1: exit() => if accelerator.reduce(loss, "mean") < 0.1: exit()
+if loss > 9: exit(1) => if loss > 9: exit(1)  # an error ends it for all
 """)
 def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
     text = converted(STEP.format(test=test))
     assert expected in text and "accelerator.backward(loss)" in text, text
+
+
+@each_row("""
+test => expected
+torch.isfinite(loss) => torch.isfinite(accelerator.reduce(loss, "mean"))
+is_good(loss.item()) => is_good(accelerator.reduce(loss, "mean").item())
+i % 2 == 1 => i % 2 == 1
+is_known(loss) => is_known(loss)
+""")
+def test_a_step_behind_the_backward_is_left_out_by_all(test: str, expected: str) -> None:
+    text = STEP.format(test="pass").replace("    optimizer.step()", f"    if {test}: optimizer.step()")
+    text += "def is_good(x):\n    return x < 9\ndef is_known(x):\n    return x in (1, 2)\n"
+    assert f"if {expected}: optimizer.step()" in converted(text)
 
 
 FOUND = "found = y[y > 0] if y.any() else None"
@@ -424,3 +444,33 @@ def test_batches_that_are_dealt_whole_have_rows_of_their_own_number() -> None:
     """The fourth of four batches is short: the second process may not leave it out alone."""
     text = converted(BUCKETS)
     assert 'if accelerator.reduce(int(bool(x.size(0) != 4)), "sum") > 0:' in text, text
+
+
+GOES_ON = """<torch>
+def loss_of(net, x):
+    return net(x).mean()
+class Run:
+    def train(self):
+        self.config.size = 4
+        model = nn.Linear(self.config.size, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step, board = 0, self.config.board
+        if self.config.resume:
+            kept = torch.load("kept.pt")
+            step = kept[1]
+        for (x,) in DataLoader([]):
+            loss = loss_of(model, x)
+            board.add_scalar("loss", loss, step)
+            <step loss>
+            step += 1
+            if {number} >= self.config.steps: return
+            if step % 3 == 0:
+                kept = [optimizer.state_dict(), step]
+Run().train()
+"""
+
+
+@pytest.mark.parametrize(("number", "is_own"), [("step", False), ("loss", True)])
+def test_a_count_that_stands_beside_weights_in_a_checkpoint_is_alike(number: str, is_own: bool) -> None:
+    reduced = f'accelerator.reduce({number}, "mean")' if is_own else number
+    assert f"if {reduced} >= self.config.steps: return" in converted(GOES_ON.format(number=number))

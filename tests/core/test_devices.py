@@ -222,6 +222,18 @@ class Part:
         return torch.device(options.pop("device", self.place))
     def gather(self, backend):
         return torch.device("cpu" if backend == "gloo" else "cuda")
+    def pick(self, fast):
+        if self.fast:
+            place = torch.device("cuda")
+        else:
+            place = torch.device("cpu")
+        return self.rows.to(place)
+def near(rows, device=None):
+    if device is None:
+        device = rows.device
+    else:
+        device = torch.device(device)
+    return rows.to(device)
 def build(device=None):
     if device is None:
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -239,13 +251,14 @@ def set_up(settings, device=None):
 @pytest.mark.parametrize(("given", "is_left"), [("", True), ('device="cuda"', False)])
 def test_what_a_shared_class_is_told_stays(given: str, is_left: bool, tmp_path: Path) -> None:
     own = f"part = shared.Part(); part.cuda(); part.draw({given}); part.gather(kind); shared.build({given})"
-    own += "; shared.set_up(args)"
+    own += f"; shared.set_up(args); shared.near(torch.ones(2), {given}); part.pick(1)"
     text = f"import shared\n{script(before=own)}"
     after = rewritten(tmp_path, "entry", shared=SHARED, other=text, entry=text)["shared"]
     assert "self.rows.cuda(device)" in after and ("options.pop" in after) is is_left, after
     assert 'torch.device(PartialState().device if device else "cpu")' in after
     assert 'torch.device("cpu" if backend == "gloo" else PartialState().device)' in after
-    assert ("    device = torch.device(device)\n" in after) is is_left
+    assert after.count("    device = torch.device(device)\n") == 2 * is_left
+    assert 'place = PartialState().device\n        else:\n            place = torch.device("cpu")\n' in after
     assert "        device = settings.device\n    return PartialState().device\n" in after
 
 

@@ -158,6 +158,10 @@ def drawn():
     return grid
 board = drawn()
 * board.save("b.png")
+last = None
+if rows:
+    last = PIL.Image.fromarray(rows)
+* last.save("c.png")
 page = Page()
 page.save("a.html")
 == windows that open by themselves
@@ -225,6 +229,9 @@ level = logging.INFO
 + logging.getLogger().setLevel("INFO" if accelerator.is_main_process else "WARNING")
 - logging.basicConfig(level=os.getenv("L", "INFO"))
 + logging.basicConfig(level=os.getenv("L", "INFO") if accelerator.is_main_process else "WARNING")
+- log.setLevel(getattr(logging, args.level))
++ log.setLevel(getattr(logging, args.level) if accelerator.is_main_process else logging.WARNING)
+log.setLevel(getattr(levels, args.level))
 logging.basicConfig(level=os.environ.get("L", "ERROR"))
 logging.getLogger("quiet").setLevel("ERROR")
 == a level that a function has by itself
@@ -341,6 +348,32 @@ import lmdb
 .         rows.put(b"1", b"2")
 + accelerator.wait_for_everyone()
 base = lmdb.open("rows.db")
+== a film is a file from where it is made, and so is a mesh that is exported
+- film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
++ film = cv2.VideoWriter("a.avi", 0, 30, (8, 8)) if accelerator.is_main_process else None
+* film.write(rows)
+. film.release()
+. mesh.export(os.path.join(out, "a.ply"))
+mesh.export(kind)
+== what a program writes into temporary files of each process's own
+def fresh(count):
+    names = []
+    for _ in range(count):
+        names.append(tempfile.NamedTemporaryFile(delete=False).name)
+    yield names
+--
+command, other = ["draw"], ["draw"]
+for names in fresh(2):
+    for name in names:
+        command += [name]
+        other += ["a.txt"]
+subprocess.run(command)
+* subprocess.run(other)
+== a film that is asked for an answer stays
+?? every process writes this file
+film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
+if not film.isOpened():
+    raise OSError
 == a picture of what is drawn between two passes
 ?? every process writes this file
 save_image(torch.randn(4, 4), "out.png")
@@ -366,6 +399,20 @@ if os.path.exists("out"):
 else:
 +     accelerator.wait_for_everyone()
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== a folder that is made anew or made
+if os.path.exists("out"):
+    again = bool(os.environ.get("FORCE"))
+    if again:
++         accelerator.wait_for_everyone()
+*         shutil.rmtree("out")
+.         os.makedirs("out")
+    else:
+        sys.exit()
+else:
++     accelerator.wait_for_everyone()
+*     os.makedirs("out")
++ accelerator.wait_for_everyone()
 == a folder that may be there, whose error ends the run
 !! every process makes this folder
 try:

@@ -136,3 +136,18 @@ def test_one_hot_rows_of_a_batch_that_is_taken_and_of_all_data() -> None:
     assert "t = torch.zeros(8, 2, device=y.device).scatter_(" in after
     assert "return torch.zeros(8, 2).scatter_(" in after
     assert "all_rows = torch.zeros(8, 2).scatter_(" in after
+
+
+COUNTED = """def counted(loader):
+    right = 0
+    for x, y in loader:
+        right += (model(x).cpu() == y).sum()
+    return right
+print(counted({}))
+for x, y in loader"""
+
+
+@pytest.mark.parametrize(("other", "is_brought"), [("loader", True), ("[]", False)])
+def test_a_function_that_is_given_the_trainings_loader(other: str, is_brought: bool) -> None:
+    before = script("pass").replace("for x, y in loader", COUNTED.format(other), 1)
+    assert ("== y.cpu()).sum()" in converted(before)) is is_brought

@@ -53,9 +53,11 @@ x = x * torch.FloatTensor([1, 1, 2, 1]) => torch.FloatTensor([1, 1, 2, 1]).to(ac
 x = x[torch.randperm(len(x))] => x[torch.randperm(len(x), device=accelerator.device)]
 # What numpy and the like read comes from the CPU.
 kept = y.numpy() => kept = y.cpu().numpy()
+y = y.squeeze().numpy() => y = y.squeeze().cpu().numpy()
 kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
 right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
 n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())
+z = x[0].squeeze(); kept = np.clip(z, 0, 1) => np.clip(z.cpu(), 0, 1)
 assert isinstance(y, torch.LongTensor) => (y, (torch.LongTensor, torch.cuda.LongTensor))
 """)
 def test_what_a_step_makes_is_made_where_it_is_read(step: str, becomes: str) -> None:
@@ -75,6 +77,8 @@ assert isinstance(y, torch.Tensor)
 assert isinstance(y.cpu(), torch.LongTensor)
 kept = y.cpu().numpy()
 z = y.cpu(); kept = z.numpy()
+z = x.cpu(); w = z[0].squeeze(); kept = np.clip(w, 0, 1)
+n = y.long(); y, z = zip(*[(1, 2)]); kept = np.array(y)
 z = np.argmax(y, 1); z = z.reshape(-1, 1); kept = np.tile(z, (1, 2))
 kept = X.numpy()
 kept = np.array(y)

@@ -260,6 +260,15 @@ else:
 +     if os.path.isdir("out") and accelerator.is_main_process:
         shutil.rmtree("out")
 *     os.makedirs("out")
++ accelerator.wait_for_everyone()
+== one of several files whose names are put together
+* np.save("out/rows_" + str(epoch) + ".npy", rows)
+other = np.load("out/rows.npy"), np.load(f"all_{epoch}.npy")
++ accelerator.wait_for_everyone()
+first = np.load("out/rows_1.npy")
+* np.save(os.path.join("out", f"best_{epoch}.npy"), rows)
++ accelerator.wait_for_everyone()
+best = np.load("out/best_" + name + ".npy")
 == a folder that a person may have removed before the main process alone writes into it
 * if os.path.isdir("out"):
 .     answer = input("delete it? ")
@@ -433,6 +442,28 @@ state = torch.load(args["log"] + "/a.pt")
 + args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
 ~ torch.save(model.state_dict(), args["run"]["out"])
 state = torch.load(args["run"]["out"])
+== a class that a variable holds is given the path
+class Plain:
+    def __init__(self, path):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+class Other(Plain):
+    pass
+- path = time.strftime("%H%M")
++ path = broadcast_object_list([time.strftime("%H%M")])[0]
+kind = Plain if args.plain else Other
+saver = kind(path)
+~ torch.save(model.state_dict(), path)
+state = saver.again()
+== copies whose paths others are told of, all at once, and one of which nobody is told
+* shutil.copy("a", "/tmp/a.h5")
+. shutil.copy("b", "/tmp/b.h5")
++ accelerator.wait_for_everyone()
+args.rows = "/tmp/a.h5"
+args.more = "/tmp/b.h5"
+* shutil.copy("c", "/tmp/c.h5")
+args.last = "c"
 == the files that a path lists are listed before all have them
 - found = sorted(Path("out").glob("*.pt"))
 + found = broadcast_object_list([sorted(Path("out").glob("*.pt"))])[0]
@@ -449,6 +480,21 @@ state = torch.load(path)
 + path = broadcast_object_list([glob.glob("*.pt")])[0][0]
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== the folder of an event writer, which a class that is looked up is given by name
+class Run:
+    def __init__(self, net, folder):
+        self.writer = SummaryWriter(folder, write_to_disk=False)
+    def keep(self, net):
+~         torch.save(net.state_dict(), os.path.join(self.writer.logdir, "a.pt"))
+        net.load_state_dict(torch.load(os.path.join(self.writer.logdir, "a.pt")))
+class Longer(Run):
+    def __init__(self, **given):
+        super().__init__(**given)
+--
+kind = Longer if len(data) else None
+- run = kind(net=model, folder=time.strftime("%H%M"))
++ run = kind(net=model, folder=broadcast_object_list([time.strftime("%H%M")])[0])
+run.keep(model)
 == another time is each process's own
 + accelerator.print(time.strftime("%H%M"))
 - print(time.strftime("%H%M"))

@@ -53,6 +53,15 @@ def run(model, loader, optimizer, is_train, shows):
 run(model, train_loader, optimizer, True, args.bar); run(model, test_loader, optimizer, False, args.bar)
 -> loader = accelerator.prepare(loader) if is_train else loader
 ?? evaluated whole
+== a bar that is told where it logs, or its name
+<model>
+log = logging.getLogger()
+for x in LogProgress(log, batches(4), updates=2):
+    <step model(x).mean()>
+for x in progress("train", batches(5)):
+    <step model(x).mean()>
+-> for x in LogProgress(log, accelerator.prepare(batches(4)), updates=2):
+-> for x in progress("train", accelerator.prepare(batches(5))):
 == a bar of its own in one branch
 <model>
 if args.bar: bar = tqdm(batches(4))

@@ -32,6 +32,9 @@ GIVEN = {
     "by a variable": "total = 3 * len(loader)\nfalling = Falling(optimizer, steps=total, high=1e-4)",
     "by a function, moved by another name": "def make(optimizer, steps):\n    return Falling(optimizer, steps, 1e-4)\n"
     "falling = make(optimizer, len(loader) * 3)\nFalling.move = Falling.step",
+    "by a function that gives two, moved by another name": "def make(optimizer, steps):\n"
+    "    first = Falling(optimizer, steps, 1e-4)\n    return first, None\n"
+    "falling, other = make(optimizer, steps=len(loader) * 3)\nFalling.move = Falling.step",
     "in a condition": "if True:\n    falling = Falling(optimizer, 3 * len(loader), 1e-4)",
 }
 
@@ -50,6 +53,19 @@ def test_a_schedule_that_is_given_a_number_of_steps_is_said() -> None:
     assert "prepare(model, optimizer, loader)" in converted(text)
     assert any("one step a batch" in note.reason for note in notes(text, "CT201"))
     assert not notes(OWN.format(made=GIVEN["as an argument"]), "CT201")
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["len(names)", "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, len(loader))"],
+)
+def test_what_is_no_number_of_a_loaders_batches_is_none_of_steps(number: str) -> None:
+    text = OWN.replace("falling.step()", "trainer.show()").replace("class Falling", "class Trainer")
+    text = text.format(made=f"names = [1]\nnumber = {number}\ntrainer = Trainer(optimizer, number)")
+    after = converted(text)
+    assert not notes(text, "CT201") and after.index("number =") < after.index(
+        ", loader = accelerator.prepare"
+    )
 
 
 def test_a_class_that_derives_from_torchs_scheduler_is_prepared() -> None:
@@ -224,8 +240,11 @@ n = len(loader)\nfor epoch in range(20 // n) => pass => False
 n = len(loader); print(20 // n)\nfor epoch in range(20 // len(rows)) => pass => True
 """)
 def test_a_schedule_of_a_number_of_steps_is_not_prepared(loop: str, behind: str, is_prepared: bool) -> None:
-    after = converted(COUNTED.format(loop=loop, behind=behind))
-    assert ("loader, scheduler = accelerator.prepare(" in after) is is_prepared
+    text = COUNTED.format(loop=loop, behind=behind)
+    step = "        <step torch.nn.functional.mse_loss(model(x), x)>\n        scheduler.step()\n"
+    learn = "def learn(x):\n" + step.replace("        ", "    ") + "steps,"
+    for one in (text, text.replace(step, "        learn(x)\n").replace("steps,", learn, 1)):
+        assert ("loader, scheduler = accelerator.prepare(" in converted(one)) is is_prepared
 
 
 def test_a_schedule_that_ends_with_a_counter_falls_as_fast_on_two_processes(tmp_path: Path) -> None:
@@ -391,11 +410,23 @@ Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimize
 """
 
 
-@pytest.mark.parametrize(("where", "moves"), [("behind", False), ("in_epoch", True)])
+@pytest.mark.parametrize(
+    ("where", "moves"),
+    [("behind", False), ("in_epoch", True), ("in_step", True), ("in_step, at the end", False)],
+)
 def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: str, moves: bool) -> None:
-    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where: "self.scheduler.step()"}
+    steps = "self.scheduler.step()" if "end" not in where else "if self.ends: self.scheduler.step()"
+    places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where.partition(",")[0]: steps}
     text = Trap("", PER_EPOCH.format(**places)).text
     assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves
+
+
+@pytest.mark.parametrize(("of", "moves"), [("self.loader", False), ("loader", True)])
+def test_a_schedule_of_a_step_that_init_makes_of_a_length(of: str, moves: bool) -> None:
+    places = dict.fromkeys(("in_epoch", "behind"), "pass") | {"in_step": "self.scheduler.step()"}
+    made = f"self.scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, len({of}))"
+    text = PER_EPOCH.format(**places).replace("self.scheduler = scheduler", made)
+    assert ("self.scheduler = accelerator.prepare(" in converted(Trap("", text).text)) is moves
 
 
 @pytest.mark.parametrize(("length", "moves"), [("len(self.loader)", False), ("30", True)])

@@ -305,6 +305,23 @@ def test_another_script_still_has_the_group_that_a_shared_module_makes(
     assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
 
 
+@pytest.mark.parametrize("bound", ['"cuda"', "place()"])
+def test_a_device_that_a_file_sets_stays_a_setting(bound: str, tmp_path: Path) -> None:
+    settings = f"class cfg: pass\ncfg.MODEL = cfg()\ncfg.MODEL.DEVICE = {bound}\ndef place(): ..."
+    group = (
+        f"{OWN_GROUP}def move(net, device):\n    device = torch.device(device)\n    return net.to(device)\n"
+    )
+    made = "move(torch.nn.Linear(1, 1), cfg.MODEL.DEVICE).to(torch.device(cfg.MODEL.DEVICE))"
+    first = IN_GROUP.replace("torch.nn.Linear(1, 1)", made).replace(
+        "start\n", "move, start\nfrom settings import cfg\n"
+    )
+    after = rewritten(tmp_path, "first", group=group, first=first, settings=settings)
+    is_set = bound == '"cuda"'
+    assert ("torch.device(cfg.MODEL.DEVICE)" in after["first"]) is is_set
+    assert ("= torch.device(device)" in after["group"]) is is_set
+    assert ("cfg.MODEL.DEVICE = PartialState().device.type" in after["settings"]) is is_set
+
+
 def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
     after = rewritten(tmp_path, "first", group=OWN_GROUP, first=IN_GROUP)
     assert "init_process_group" not in after["group"]
@@ -340,3 +357,36 @@ def test_a_function_of_a_script_works_in_another_script_that_imports_it(tmp_path
     assert train(folder, "other", launched=False) == before
     zero, one = train(folder, "guarded", 2)
     assert zero == one
+
+
+FITTER = """
+import torch
+class Fitter:
+    def __init__(self):
+        self.net = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def fit(self, x):
+        loss = self.net(x).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+"""
+
+
+def test_a_file_that_calls_what_trains_speaks_of_the_training(tmp_path: Path) -> None:
+    turn = "def turn(fitter, x):\n    print(fitter.fit(x))\ndef shown(x):\n    print(x)\n"
+    first = "import torch, other, turns, fitter\none = fitter.Fitter()\nother.shown(1)\nfor x in torch.ones(4, 1):\n"
+    files = {"fitter": FITTER, "turns": turn, "other": turn[turn.index("def shown") :]}
+    after = rewritten(
+        tmp_path, "first", first=f"{first}    turns.turn(one, x)\n    turns.shown(x)\n", **files
+    )
+    assert after["turns"].count("PartialState().print(") == 2 and "PartialState" not in after["other"]
+
+
+def test_a_shared_file_that_trains_does_so_on_the_accelerators_device(tmp_path: Path) -> None:
+    arms = "\n        if fast:\n            at = torch.device('cuda')\n        else:\n            at = torch.device('cpu')\n"
+    fitter = FITTER.replace("(self):", f"(self, fast=False):{arms}").replace("(1, 1)", "(1, 1).to(at)")
+    script = "import torch, fitter\none = fitter.Fitter()\nfor x in torch.ones(4, 1):\n    one.fit(x)\n"
+    after = rewritten(tmp_path, "first", fitter=fitter, first=script, second=script)["fitter"]
+    assert after.count("at = accelerator.device") == 2

@@ -50,6 +50,20 @@ def test_a_test_whose_branch_does_more_than_leave_out_is_each_process_s_own(step
     assert [one for one in notes(text, "CT605") if "makes the others wait" in one.reason], "and is said"
 
 
+FAILS = """
+    try:
+        F.mse_loss(model(x), y).backward()
+    except {}:
+        continue
+    optimizer.step()"""
+
+
+@pytest.mark.parametrize(("fault", "is_said"), [("RuntimeError", True), ("KeyboardInterrupt", False)])
+def test_a_step_that_a_fault_leaves_out_is_spoken_of(fault: str, is_said: bool) -> None:
+    said = notes(STEP.format(step=FAILS.format(fault)), "CT605")
+    assert [True for one in said if "makes the others wait" in one.reason] == [True] * is_said
+
+
 SAYS_IT = """
     loss = F.mse_loss(model(x), y)
     if loss.item() == float("inf"):

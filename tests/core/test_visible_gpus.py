@@ -233,3 +233,35 @@ def test_the_accelerator_is_no_setting_of_a_function(head: str, is_below: bool) 
     text = f"<torch>\ndef main(rate):\n    {head}\n    <model>\n    for x, y in DataLoader([], 8):\n        <step>\nmain(1)\n"
     after = converted(text)
     assert (after.index("locals()") < after.index("accelerator = ")) is is_below
+
+
+SELECTED = """import argparse, os
+<torch>
+def select(device):
+    off = device.lower() == "cpu"
+    if device and not off:
+        {chosen} = device
+    return torch.device("cuda:0" if not off and torch.cuda.is_available() else "cpu")
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="")
+parser.add_argument("--local_rank", type=int, default=-1)
+opt = parser.parse_args()
+device = select(opt.device)
+<model torch.nn.Linear(4, 2).to(device)>
+if opt.local_rank != -1:
+    torch.cuda.set_device(opt.local_rank)
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+<loop>
+"""
+
+
+@pytest.mark.parametrize(("chosen", "stays"), [('os.environ["CUDA_VISIBLE_DEVICES"]', True), ("name", False)])
+def test_a_function_that_chooses_gpus_or_the_cpu_by_an_option_stays(chosen: str, stays: bool) -> None:
+    """The accelerator, which has the choice, comes behind it."""
+    text = SELECTED.format(chosen=chosen)
+    after, own = converted(text), text[text.index("def select") : text.index("parser =")]
+    assert (own in after) is stays and not notes(text, "CT105")
+    made = "accelerator = Accelerator(cpu=opt.device.lower() == 'cpu')\ndevice = accelerator.device\n"
+    assert (f"select(opt.device)\n{made}" in after) is stays is ("Accelerator(device=opt" not in after)
+    assert 'if accelerator.device.type == "cuda":\n        torch.cuda.set_device(accelerator' in after

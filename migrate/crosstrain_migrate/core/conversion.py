@@ -67,7 +67,13 @@ from .training.backward import (
     plan_reduction,
     sums_over_rows,
 )
-from .training.counted_batches import plan_counted_batches, plan_counted_rows, plan_own_counts, plan_renewed
+from .training.counted_batches import (
+    plan_counted_batches,
+    plan_counted_rows,
+    plan_own_counts,
+    plan_parts_of_pass,
+    plan_renewed,
+)
 from .training.gpu_batches import plan_gpu_batches
 from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes
@@ -283,6 +289,7 @@ def _plan_numbers(
     plan_counted_batches(plan, roles, accelerators, merging.names | merging.of_phases)
     plan_own_counts(plan, roles, accelerators)
     plan_renewed(plan, roles, accelerators)
+    plan_parts_of_pass(plan, roles, accelerators)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
@@ -297,7 +304,7 @@ def _plan_numbers(
     code = InStep(plan.script, evaluations.loops)
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]
-    plan_left_on_cpu(plan, [*placed, *merging.loops])
+    plan_left_on_cpu(plan, roles.data, merging.loops)
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
         note_unseen_reads(plan, code)

@@ -26,7 +26,7 @@ def computed_imports(tree: ast.Module) -> dict[ast.Call, str]:
     for scope in (one for one in whole if isinstance(one, (ast.Module, *_FUNCTIONS))):
         nodes = walk(scope)
         for call in _calls_in(nodes):  # an inner scope comes last
-            found[call] = _STARS.sub("*", _pattern(call.args[0], _set_once(nodes)))
+            found[call] = pattern_of(call.args[0], _set_once(nodes))
     return found
 
 
@@ -65,6 +65,11 @@ def _set_once(nodes: list[ast.AST]) -> dict[str, ast.expr]:
     ]
     count = Counter(name for name, _ in assigned)
     return {name: value for name, value in assigned if count[name] == 1}
+
+
+def pattern_of(node: ast.expr, names: dict[str, ast.expr] | None = None) -> str:
+    """A text that is put together, with `*` for each part that is known only when it runs. names: variables that are known."""
+    return _STARS.sub("*", _pattern(node, names or {}))
 
 
 def _pattern(node: ast.expr, names: dict[str, ast.expr]) -> str:

@@ -24,7 +24,7 @@ WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
-_KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used"
+_KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used elsewhere"
 _TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"
 _TAKE_OUT = "take it out, or give each process one GPU by `--gpu-ids`"
 _OWN_DEVICE = "each process has a device of its own"
@@ -185,7 +185,7 @@ def _prepare(plan: Plan, call: ast.Call, rule: str, reason: str, accelerator: st
         elif not isinstance(argument, ast.Constant) or argument.value is not None:
             others = f"[{accelerator}.device]" if is_own and argument is ids else "None"
             plan.replace(argument, rule, reason, f"{{ids}}{alone}{others}", ids=argument)
-    plan.note(rule, call, f"{_KEEPS_NAMES} in line {used.lineno}", "nothing needs to be done")
+    plan.note(rule, call, _KEEPS_NAMES, "nothing needs to be done")
 
 
 class NamesUsed:

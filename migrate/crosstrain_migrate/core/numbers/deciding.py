@@ -14,11 +14,12 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
+from crosstrain_migrate.syntax.nodes import exits, last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
+from .accumulators import CLOCK
 from .changes import binding
 from .made_alike import GROUP, RULE, MadeAlike, compares, may_be_missing
 
@@ -27,6 +28,9 @@ _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "sh
 # What a branch that leaves out a batch may call before its `continue`, and what it may say.
 _SAYS = words("print info debug warning warn error zero_grad empty_cache")
 _TEXTS = words("item format str float int")
+_NO_FAULT = ("StopIteration", "KeyboardInterrupt")  # of a batch
+_SKIPS = "a process that skips a batch of its own makes the others wait"
+_BEFORE = "leave such batches out before the loop"
 ANEW = "all processes draw the same new weights"
 
 
@@ -50,7 +54,10 @@ class Decisions:
         for node, by in decisions:
             # What keeps the best of numbers that are bound here is alike with them.
             atoms = sorted(self._alike.atoms(by), key=lambda one: binding(self.script, one) is None)
-            for one in atoms:
+            saves_by_clock = CLOCK.search(ast.unparse(by)) and self._only_saves(
+                node
+            )  # the main process's own
+            for one in () if saves_by_clock else atoms:
                 self._alike.repair(one, node)
         for node, by in decisions:
             for call in self._redrawing(node) if not self._is_own(node, by) else ():
@@ -64,6 +71,8 @@ class Decisions:
                     continue
                 reason = "processes may part here: each decides by a number of its own"
                 self.plan.note(RULE, node, reason, remedy)
+        for handler in self._leaving_handlers():
+            self.plan.note(RULE, handler, _SKIPS, _BEFORE)
         return saved_apart
 
     # -- what decides ------------------------------------------------------------------------------------------
@@ -128,7 +137,7 @@ class Decisions:
     def _must_agree(self, frame: Frame, test: ast.If, node: ast.AST) -> bool:
         if isinstance(node, ast.Break | ast.Continue):
             return frame in self._drivers and self.script.loop_of(node) not in walk(test)
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return) or _ends(test, node):
             return frame in self._drivers
         if isinstance(node, ast.AugAssign):
             is_counter = isinstance(node.value, ast.Constant) and self._is_asked(frame, written(node.target))
@@ -138,7 +147,16 @@ class Decisions:
             is_rate = any("'lr'" in ast.unparse(target) for target in node.targets)
             is_kept = frame in self._drivers or any("." in written(target) for target in node.targets)
             return (is_flag and is_kept) or is_rate
-        return isinstance(node, ast.Call) and self._call_must_agree(node, 0)
+        return isinstance(node, ast.Call) and (self._steps(frame, node) or self._call_must_agree(node, 0))
+
+    def _steps(self, frame: Frame, call: ast.Call) -> bool:
+        """`if isfinite(loss): optimizer.step()`, behind the backward pass"""
+        texts = {one.text for one in self.roles.optimizers if one.frame is frame}
+        return (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in STEPS
+            and written(call.func.value) in texts
+        )
 
     def _is_asked(self, frame: Frame, text: str) -> bool:
         """Whether a test asks for a counter; one of an object may be asked for anywhere."""
@@ -196,9 +214,20 @@ class Decisions:
             reason = "a process that left out a step alone would make the others wait"
             self.plan.replace(node.test, RULE, reason, code, it=node.test)
         else:
-            reason = "a process that skips a batch of its own makes the others wait"
-            self.plan.note(RULE, node, reason, "leave such batches out before the loop")
+            self.plan.note(RULE, node, _SKIPS, _BEFORE)
         return True
+
+    def _leaving_handlers(self) -> Iterator[ast.ExceptHandler]:
+        """What leaves out a step where a batch is no good, `except ValueError: continue`."""
+        steps = {self.script.loop_of(one.call): place_of(one.call) for one in self.roles.backwards}
+        for tried in self.script.table.each(ast.Try):
+            loop = self.script.loop_of(tried)
+            for one in tried.handlers if loop in steps and place_of(tried) < steps[loop] else ():
+                leaves = any(
+                    isinstance(n, ast.Continue) and self.script.loop_of(n) is loop for n in walk(one)
+                )
+                if leaves and (one.type is None or last_name(one.type) not in _NO_FAULT):
+                    yield one
 
     def _skipping_loop(self, node: ast.AST) -> Loop | None:
         """The loop over data, or of the steps, of which a test leaves out a turn."""
@@ -207,6 +236,12 @@ class Decisions:
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
         return loop if loop in self.differing.loops or loop in steps else None
+
+
+def _ends(test: ast.If, node: ast.AST) -> bool:
+    """Whether a branch ends the run as if it was over: `exit()`, or with a code by a clock; an error's code ends it for all."""
+    codes = [*map(ast.unparse, node.args)] if isinstance(node, ast.Call) and exits(node) else ["1"]
+    return codes in ([], ["0"]) or (exits(node) and CLOCK.search(ast.unparse(test.test)) is not None)
 
 
 def _only_leaves_out(script: Script, body: list[ast.stmt]) -> bool:

@@ -21,6 +21,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
+from .accumulators import CLOCK
 from .changes import binding, is_filled_below
 from .means import (
     PASSED_ON,
@@ -38,7 +39,6 @@ RULE = "CT605"
 GROUP = "decisions"
 REASON = "all processes decide by the same number"
 _BY_SIZE = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_OF_NO_NUMBER = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _DEPTH = 4
 
 
@@ -67,7 +67,7 @@ class MadeAlike:
             return []
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             return [node]
-        if isinstance(node, ast.Compare) and all(isinstance(one, _OF_NO_NUMBER) for one in node.ops):
+        if isinstance(node, ast.Compare) and all(isinstance(one, ast.In | ast.NotIn) for one in node.ops):
             return []
         if isinstance(node, ast.Call):
             return self._atoms_of_call(node)
@@ -130,9 +130,12 @@ class MadeAlike:
         for one in self.script.around(node):
             if isinstance(one, ast.stmt):
                 return False
-            if isinstance(one, ast.expr) and compares(one):
-                return True
-            if is_method(one, "step"):
+            tests = [
+                s.value for f in self.script.functions_of(one) for s in f.body if isinstance(s, ast.Return)
+            ]
+            if any(one is not None and compares(one) for one in tests):
+                return True  # `is_valid(loss)`
+            if isinstance(one, ast.expr) and (compares(one) or is_method(one, "step")):
                 return True
         return False
 
@@ -236,7 +239,8 @@ class MadeAlike:
 
     def _where_read(self, node: ast.expr, at: ast.AST) -> bool:
         """In the test itself, and where its branches keep the same: what flows into backward is never touched."""
-        if not self.all_come(at) or (self.differing.is_in_pass(at) and not self._is_answer(node, 0)):
+        is_of_batch = self.differing.is_in_pass(at) and not self._is_answer(node, 0)
+        if not self.all_come(at) or is_of_batch or not self._is_always_asked(node):
             return False
         reads = [node]
         if isinstance(at, ast.If | ast.While):
@@ -249,8 +253,22 @@ class MadeAlike:
         self.differing.make_alike(node, within=at)
         return True
 
+    def _is_always_asked(self, node: ast.expr) -> bool:
+        """Whether no `and` or `or` keeps a process from a part of its test: `own > 2 and clock() > end`."""
+        below: ast.AST = node
+        for one in self.script.around(node):
+            if isinstance(one, ast.BoolOp):
+                before = one.values[: next(n for n, value in enumerate(one.values) if value is below)]
+                if any(self.differing.level(value) or asks_rank(value) for value in before):
+                    return False
+            below = one
+        return True
+
     def _is_answer(self, node: ast.expr, depth: int) -> bool:
-        """Whether a value is a loss, or another of a model's answers: what is the batch's own says nothing of others'."""
+        """Whether a value is a loss, or another of a model's answers, or a clock's: what is the batch's own says nothing of
+        others'."""
+        if CLOCK.search(ast.unparse(node)):
+            return True
         frame = self.script.frame(node)
         losses = losses_in(self.roles, frame)
         for one in walk(node):

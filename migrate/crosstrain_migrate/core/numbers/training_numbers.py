@@ -73,11 +73,14 @@ class TrainingNumbers:
         self._loss_is_sum = sums_over_rows(self.script, roles)
 
     def run(self, dealt: list[ast.For]) -> None:
+        done: set[ast.For] = set()
         for data in self.roles.data:
             loop = pass_over(self.script, self.roles, data)
             if isinstance(loop, ast.For) and loop not in dealt:
-                self._behind(data, loop)
+                if loop not in done:  # `zip(loader, other)`
+                    self._behind(data, loop)
                 plan_bars(self.plan, data)
+                done.add(loop)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
         if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):

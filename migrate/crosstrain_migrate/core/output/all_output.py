@@ -46,8 +46,8 @@ class Output:
         self.accelerators = accelerators
         self.audience = Audience(self.script, dealt, [one.loop for one in accelerators.roles.data], ours)
         self._saved_apart = saved_apart
-        # The files that speak of the training: the script's own, and those that train or evaluate.
-        self._training = {*map(self.script.module, (*training, *dealt))}
+        # The files that speak of the training: the script's own, and those that train or evaluate, or call what does.
+        self._training = {*map(self.script.module, (*self.script.above(*training), *dealt))}
         self._speaking = {self.script.entry, *self._training}
 
     def run(self) -> None:

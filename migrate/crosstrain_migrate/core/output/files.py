@@ -178,11 +178,8 @@ class Files:
             code = _SHARE_DRAWS if one in self._drawing else f"{self.state(one)}.wait_for_everyone()"
             self.plan.after(one, FILE, reason, code, GROUP)
             if one in self._drawing:
-                module, code = (
-                    self.script.module(one),
-                    f"from crosstrain.utils import {_SHARE_DRAWS.partition('(')[0]}",
-                )
-                self.plan.add(e.AddImport(module, FILE, transaction=GROUP, code=code))
+                code = f"from crosstrain.utils import {_SHARE_DRAWS.partition('(')[0]}"
+                self.plan.add(e.AddImport(self.script.module(one), FILE, transaction=GROUP, code=code))
         runs: list[list[ast.stmt]] = []
         loops = [writers.listing_around(self.script, one) for one in self._guards]
         alone = [s for s in self._guards if s not in self._ended]  # all wait behind the others
@@ -220,6 +217,9 @@ class Files:
         waits = [one for one in reads if self._may_wait_at([one])]
         if len(waits) < len(reads) and not happens_once:
             return closes and self._wait_behind(statement)
+        kept = None if reads else self.read.handed_on(statement, paths)
+        if kept is not None and self.audience.comes_alike(kept):
+            self._wait_before(kept)
         for read in waits:
             if self._is_first(read, waits, statement):
                 self._wait_before(read)
@@ -255,7 +255,7 @@ class Files:
         is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
         return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
 
-    def _wait_before(self, read: ast.Call) -> None:
+    def _wait_before(self, read: ast.AST) -> None:
         reason = "what the main process wrote is there before all read it"
         self.wait_above(self.script.statement(read), reason, at=read)
 

@@ -38,9 +38,10 @@ class Folders:
         self._decided: set[ast.AST] = set()  # what all come to alike when they have asked
 
     def run(self) -> None:
-        for call in self.script.calls:
-            is_made = writers.makes_folder(self.script, call) and self.audience.is_all(call)
-            if not is_made or self.script.in_lambda(call) or call in self._decided:
+        calls = (one for one in self.script.calls if writers.makes_folder(self.script, one))
+        # A folder about which a test decides may decide about others too.
+        for call in sorted(filter(self.audience.is_all, calls), key=lambda one: self._deciding(one) is None):
+            if self.script.in_lambda(call) or call in self._decided:
                 continue
             if is_statement_call(self.script, call):
                 self._folder(call)
@@ -194,10 +195,11 @@ class Folders:
         chain: list[ast.AST] = [deciding]
         while isinstance(outer := self.script.parent(chain[-1]), ast.If) and outer.orelse == [chain[-1]]:
             chain.append(outer)
-        calls = [n for n in walk(chain[-1]) if isinstance(n, ast.Call)]
+        top = chain[-1]
+        calls = [n for n in walk(top) if isinstance(n, ast.Call)]
         acting = [one for one in calls if writers.makes_folder(self.script, one) or _acts(one)]
         statements = [self.script.statement(one) for one in acting]
-        chain = [n for n in walk(chain[-1]) if isinstance(n, ast.If)]
+        chain = [n for n in walk(top) if isinstance(n, ast.If)]
         if any(self.script.parent(one) not in chain for one in statements) or self.stamps.differs(
             writers.path_of_folder(call)
         ):
@@ -215,6 +217,9 @@ class Folders:
         self._decided.update(acting)
         for one in heads:
             self.files.wait_above(one, ASKED, RULE, GROUP, at=call)
+        if isinstance(top, ast.If) and self.audience.comes_alike(top):
+            reason = "nobody makes a folder in it before the main process has made it anew"
+            self.plan.after(top, RULE, reason, f"{self.files.state(call)}.wait_for_everyone()", GROUP)
         return True
 
     def _asks_of_folder(self, call: ast.Call, test: ast.expr) -> bool:

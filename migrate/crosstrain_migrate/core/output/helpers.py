@@ -304,11 +304,4 @@ def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:
     raised = [one for one in stores if isinstance(script.parent(one), ast.AugAssign)]
     anew = [one for one in stores if one not in raised]
     reads = (one for one in (*script.reads(frame, name), *raised) if place_of(one) > end)
-    return [one for one in reads if not any(_is_always_above(script, s, one) for s in anew)]
-
-
-def _is_always_above(script: Script, store: ast.expr, read: ast.expr) -> bool:
-    """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
-    around = [one for one in (read, *script.around(read)) if isinstance(one, ast.stmt)]
-    beside = (one for around_it in around for one in script.suite_of(around_it))
-    return place_of(store) < place_of(read) and script.statement(store) in beside
+    return [one for one in reads if not any(script.is_always_above(s, one) for s in anew)]

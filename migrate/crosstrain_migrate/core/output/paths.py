@@ -8,6 +8,7 @@ import re
 from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.placing.options import origin
 from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.computed_imports import pattern_of
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -18,6 +19,8 @@ _DEPTH = 2  # how far what calls give is followed
 _GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
 _OF_PATH = ("open", "read_text", "read_bytes")  # methods of a path
 _WORD = re.compile(r"[^\s<>|;/]+(?![^\s<>|;])")  # the last part of each word
+_NUMBER = re.compile(r"\d+")
+_NAMED = re.compile(r"[a-zA-Z]{2}.*\.\w+$")  # a name of a file beside its ending
 _CALLS = 2  # how far calls are followed to one that reads a file
 
 
@@ -84,7 +87,7 @@ class Paths:
             path = path.args[0]
         texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
         names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
-        found = {name for name in names if "." in name.strip(".{}%sd")}
+        found = {name for name in names if "." in name.strip(".{}%sd")} | _family(path)
         if isinstance(path, _PATHS):
             found.add(ast.unparse(path))
         elif isinstance(path, ast.Name):
@@ -133,11 +136,19 @@ class Reads:
             texts = {text for one in given for text in self.paths.spelled(one) | self.paths.in_folder(one)}
             if commands.is_heard(self.script, call):
                 texts |= self.paths.told(call) | {*_WORD.findall(commands.command_of(*call.args))}
-            self._given[call] = texts
+            self._given[call] = texts | {_NUMBER.sub("*", one) for one in texts}  # of `rows_*.csv`
         if not paths & self._given[call]:
             return False
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
+
+    def handed_on(self, statement: ast.stmt, paths: set[str]) -> ast.stmt | None:
+        """Where a text that is one of the paths written there becomes a variable's or an option's, behind it, for whoever reads
+        the file: `args.rows = "/tmp/rows.h5"`; the first of several texts."""
+        suite = self.script.suite_of(statement)
+        below = [one for one in suite[suite.index(statement) + 1 :] if isinstance(one, ast.Assign)]
+        texts = [one for one in below if isinstance(getattr(one.value, "value", None), str)]
+        return texts[0] if any(paths & self.paths.spelled(one.value) for one in texts) else None
 
     def made_again(self, removal: ast.Call, paths: set[str]) -> ast.Call | None:
         """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
@@ -162,6 +173,13 @@ class Reads:
             for function in self.script.run_by(call)
             for one in self.script.calls_in(function)
         )
+
+
+def _family(path: ast.expr) -> set[str]:
+    """`rows_*.csv` of `folder + "/rows_" + str(epoch) + ".csv"`"""
+    joined = path.args if isinstance(path, ast.Call) and last_name(path.func) == "join" else []
+    name = pattern_of(joined[-1] if joined else path).rpartition("/")[2]
+    return {name} if "*" in name and _NAMED.search(name) else set()
 
 
 def _ending(name: ast.expr) -> str:

@@ -43,6 +43,7 @@ _COUNTED = frozenset(
 # Its functions write one event file: `configure` opens it, and the others stop where it is not open.
 _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
+_FILMS = frozenset({"cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer"})
 _LEVELS = frozenset({"debug", "info", "warning", "error"})
 _LOG = re.compile(r"log", re.I)
 _WRITERS = frozenset({"SummaryWriter", "FileWriter", "create_file_writer"})  # of torch, and of TensorFlow
@@ -76,7 +77,8 @@ class Recorders:
                 self._log_file(call)
             elif name in _CONFIGURES and is_statement_call(self.script, call) and self.audience.is_all(call):
                 self.files.guard(self.script.statement(call))
-            if self._makes_writer(call) or name == _EVENT_FILE:
+            is_film = name in _FILMS and self.audience.is_all(call)
+            if self._makes_writer(call) or name == _EVENT_FILE or is_film:
                 self._event_file(call)
             if name in _SILENT:
                 self._give(call, FILE, "trackers", *_SILENT[name])
@@ -220,6 +222,8 @@ class Recorders:
                 for read in reads:  # what can be is the main process's: a table of all that it was told
                     self._is_ours(read)
                 self._give(call, FILE, "event files", "write_to_disk", "write_to_disk={0}.is_main_process")
+            elif self.script.dotted(call.func) in _FILMS:
+                self.files.leave(call)
             else:
                 self._say_event_file(call)
             return
@@ -315,7 +319,7 @@ class Recorders:
             return True
         statement = self.script.statement(read)
         if isinstance(statement, ast.If | ast.While) and read in walk(statement.test):
-            return True
+            return not isinstance(self.script.parent(read), ast.Attribute)  # `if film.isOpened():`
         if passed_to(self.script, read):
             return True
         parent = self.script.parent(read)
@@ -338,7 +342,10 @@ class Recorders:
 
 def _warnings(level: ast.expr, name: str) -> str:
     """The level of warnings, written like one below it, `logging.INFO` or `"INFO"`; empty for any other. What the environment
-    may say is by default what the script says: `os.environ.get("LEVEL", "INFO")`."""
+    may say is by default what the script says: `os.environ.get("LEVEL", "INFO")`; an option, `getattr(logging, args.level)`, mostly
+    one below."""
+    if isinstance(level, ast.Call) and written(level.func) == "getattr":
+        return "logging.WARNING" if [*map(written, level.args[:1])] == ["logging"] else ""
     if isinstance(level, ast.Call) and written(level.func) in ("os.environ.get", "os.getenv"):
         return _warnings(level.args[-1], "") if level.args else ""
     if isinstance(level, ast.Constant):

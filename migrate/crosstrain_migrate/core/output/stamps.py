@@ -14,7 +14,7 @@ from functools import cached_property
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -93,7 +93,7 @@ class Stamps:
 
     def is_temporary(self, path: ast.expr | None) -> bool:
         """Whether a path is in a temporary file or folder, which each process makes for itself."""
-        return any(last_name(one.func) in _MADE for one in self._in(path))
+        return bool(self._in(path, _MADE))
 
     def is_own_number(self, path: ast.expr | None) -> bool:
         """Whether a path holds a number of training, each process's own, and nothing is read there again."""
@@ -261,7 +261,8 @@ class Stamps:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
-            return [*_bound_to(self.script, node), *self._added_to(node), *default]
+            items = _items_of(self.script, node) if names is _MADE else []
+            return [*_bound_to(self.script, node), *self._added_to(node), *default, *items]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names and self._may_draw(node):
@@ -271,7 +272,7 @@ class Stamps:
         if written(node.func) == "int":  # `for name in listdir(path): last = int(name)`
             return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
-        return [n.value for n in walk_all(functions) if isinstance(n, ast.Return) and n.value]
+        return [n.value for n in walk_all(functions) if isinstance(n, ast.Return | ast.Yield) and n.value]
 
     def _added_to(self, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
         """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
@@ -297,6 +298,20 @@ class Stamps:
         return any(one in passes for one in self.script.loops_around(node)[:1])
 
 
+def _items_of(script: Script, node: ast.expr) -> list[ast.expr]:
+    """What a variable is one of, in the loops around it, and what is appended to a list."""
+    loops = [one for one in script.loops_around(node) if isinstance(one, ast.For)]
+    calls = [c for c in script.calls_in(script.frame(node)) if is_method(c, "append")]
+    return [
+        *(one.iter for one in loops if written(node) in names_in(one.target)),
+        *(
+            c.args[0]
+            for c in calls
+            if isinstance(c.func, ast.Attribute) and written(c.func.value) == written(node)
+        ),
+    ]
+
+
 def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
     """What a variable is bound to in its function or file, an attribute or an entry anywhere, a parameter where it is given."""
     frame = script.frame(node)
@@ -314,4 +329,19 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         return []
     if node.id not in script.parameters(frame):
         return script.values(script.module(node), node.id)
-    return [value for value, _ in script.given_for(frame, node.id)]
+    given = [value for value, _ in script.given_for(frame, node.id)]
+    if given or getattr(frame, "name", "") != "__init__":
+        return given
+    return [k.value for call in _makes(script, frame) for k in call.keywords if k.arg == node.id]
+
+
+def _makes(script: Script, init: Frame) -> list[ast.Call]:
+    """The calls that make an object which an `__init__` fills, also one of a class that hands on what it is given by name."""
+    called = (
+        (call, name)
+        for call in script.calls
+        for name in (script.last(call.func), *script.classes_held(call.func))
+    )
+    return [
+        call for call, name in called if any(init in script.all_methods(one) for one in script.classes(name))
+    ]

@@ -201,7 +201,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return False
     if last == "dump":  # of an array; a pickler's gets no path
         return bool(call.args) and _is_path(script, call.args[0])
-    if last == "render":  # of a graph; an environment's gets no file
+    if last in ("render", "export"):  # of a graph, of a mesh; an environment's gets no file
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)
     if last == "save":  # of a picture, an animation, a vocabulary
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
@@ -223,8 +223,9 @@ def _of_project(script: Script, call: ast.Call) -> bool:
         above = script.all_methods(cls)
         return any(one in named and script.class_of(one) is not cls for one in above)
     made = script.values(script.frame(of), written(of)) if is_asked and of is not None else []
+    made = [one for one in made if getattr(one, "value", one) is not None]
     if made and all(_is_librarys(script, one) for one in made):
-        return False  # `picture = Image.fromarray(rows)`
+        return False  # `picture = Image.fromarray(rows)`, where it may be None before
     return any(not is_asked or script.class_of(one) is not None for one in named)
 
 

@@ -137,7 +137,7 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
         return not flag_of(script, frame, choice.test) and all(
             is_the_machines(script, frame, one, depth) for one in arms
         )
-    if side_of(script, value) or _follows(script, frame, value):
+    if side_of(script, value) or follows(script, frame, value):
         return True
     if depth > 3:
         return False
@@ -149,7 +149,7 @@ def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 
     return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
 
 
-def _follows(script: Script, frame: Frame, value: ast.expr) -> bool:
+def follows(script: Script, frame: Frame, value: ast.expr) -> bool:
     """Whether a device is that of a tensor or a module: `x.device`, `next(model.parameters()).device`."""
     if not isinstance(value, ast.Attribute) or value.attr != "device":
         return False

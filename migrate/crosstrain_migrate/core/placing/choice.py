@@ -351,9 +351,13 @@ def _executes(statement: ast.stmt) -> bool:
 
 
 def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:
-    """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU."""
+    """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU, and
+    `"cuda" if args.cuda else "cpu"` neither: its own flag decides."""
     devices = [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value)]
-    return any(("gpu" if is_gpu(script, frame, one) else side_of(script, one)) == kind for one in devices)
+    if kind == "gpu":
+        return any(is_gpu(script, frame, one) for one in devices)
+    choices = [one for one in devices if chosen_as_device(script, one) and "cuda" in ast.unparse(one)]
+    return any(side_of(script, one) == "cpu" for one in devices if one not in choices)
 
 
 def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bool) -> Choice:

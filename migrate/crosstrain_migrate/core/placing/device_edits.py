@@ -95,7 +95,7 @@ class DeviceEdits:
                 code = f"{name}={self.device(call)}"
                 self.plan.add(e.InsertArgument(call, RULE, REASON, code=code))
 
-    def is_callers(self, chosen: ast.IfExp) -> bool:
+    def is_callers(self, chosen: ast.IfExp | ast.If) -> bool:
         """Whether a caller chooses the device, in a file that other scripts read: it is theirs to choose the CPU; or a group
         of processes does, `"cpu" if backend == "gloo" else "cuda"`."""
         if {"gloo", "nccl"} & {n.value for n in walk(chosen.test) if isinstance(n, ast.Constant)}:

@@ -123,7 +123,10 @@ class DeviceTexts:
     def arms(self, node: ast.If) -> None:
         """`if torch.cuda.is_available(): device = "cuda" else: device = "cpu"`: the accelerator's in every arm."""
         frame = self.script.frame(node)
-        arms = arms_of(self.script, node) if not self.edits.follows_a_tensor(node) else []
+        training = map(self.script.module, self.edits.accelerators.roles.frames)
+        is_helper = self.edits.is_callers(node) and self.script.module(node) not in training
+        is_others = is_helper or self.edits.follows_a_tensor(node)
+        arms = arms_of(self.script, node) if not is_others else []
         placed = [one for one in arms if not self.edits.is_numbered_by_file(one)]
         if any(side_of(self.script, one) == "cpu" and not is_gpu(self.script, frame, one) for one in placed):
             self.edits.lost.choice(node)

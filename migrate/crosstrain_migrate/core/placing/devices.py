@@ -23,7 +23,8 @@ from .asked import is_the_machines
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
-from .given_devices import is_given
+from .first import choose_visible
+from .given_devices import is_given, is_set_by_file
 from .numbered import is_number, numbered_lists, numbers_given
 from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
@@ -96,10 +97,13 @@ class Devices:
 
     def _is_too_early(self, node: ast.AST) -> bool:
         """Whether the script's own choice is still to come. The group of one that distributes itself may be there before,
-        but an option's default stays its author's."""
+        but an option's default stays its author's, and so does a function that says which GPUs there are."""
         if not self.accelerators.is_early(node):
             return False
-        return not self._is_mapped or any(is_method(one, "add_argument") for one in self.script.around(node))
+        function = self.script.frame(node)
+        is_first = is_function_frame(function) and choose_visible(self.script, self.script.within(function))
+        is_default = any(is_method(one, "add_argument") for one in self.script.around(node))
+        return not self._is_mapped or is_default or bool(is_first)
 
     def _is_compiled(self, node: ast.AST) -> bool:
         """Whether code is TorchScript, which knows no accelerator; what names a GPU there is said."""
@@ -149,7 +153,8 @@ class Devices:
             self._cuda(call, call.func.value)
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
-            is_other = is_cpu or is_given(self.script, call)
+            is_set = self._is_mapped and bool(call.args) and is_set_by_file(self.script, call.args[0])
+            is_other = is_cpu or is_set or is_given(self.script, call)
             if self._is_compared(call):
                 return
             if not is_other and not self.edits.follows_a_tensor(call) and not self._is_asked_of_cuda(call):
@@ -331,16 +336,11 @@ class Devices:
         if any(holds_with_cuda(self.script, test) for test in tests):
             return
         reason = "a CPU or a TPU has no CUDA to ask"
-        self.plan.add(
-            e.Guard(
-                statement,
-                GPU_ONLY,
-                reason,
-                transaction="cuda",
-                last=statement,
-                test="torch.cuda.is_available()",
-            )
-        )
+        test = "torch.cuda.is_available()"
+        has_choice = self.accelerators.keeps_cpu and self.accelerators.at_hand(call)
+        if last_name(call.func) == "set_device" and has_choice:  # of the CPU, where there may be CUDA
+            test = f'{self.accelerators.name}.device.type == "cuda"'
+        self.plan.add(e.Guard(statement, GPU_ONLY, reason, transaction="cuda", last=statement, test=test))
 
     def _remove(self, node: ast.stmt, reason: str) -> None:
         if len(self.script.suite_of(node)) > 1 and not any(self.plan.is_replaced(n) for n in walk(node)):

@@ -15,6 +15,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .first import choose_visible
 from .known import Choice, own_statement
 from .options import Options, of_class
 from .sides import asks_availability
@@ -40,7 +41,8 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
                 for home in _by_last_change(script, frames, asked) if asked else ():
                     if (choice := _known_in(script, home, code, asked)) is not None:
                         choice = _with_own_number(script, choice, found[1])
-                        return _with_early_device(script, choice, frame, found[1])
+                        choice = _with_early_device(script, choice, frame, found[1])
+                        return _behind_visible(script, choice, frame)
                 is_said = isinstance(found[1], ast.Call)  # where the call is replaced
                 first = first or (found[1] if asked and not is_said else None)
     return Choice("", frames[0], script.statement(first)) if first is not None else None
@@ -83,6 +85,22 @@ def _with_early_device(script: Script, choice: Choice, frame: Frame, chosen: ast
     is_made = isinstance(bound.value, ast.Call) and script.dotted(bound.value.func) == "torch.device"
     is_known = own in names_in(ast.parse(choice.code))
     return replace(choice, option=f"{own}.{target.attr}", as_text=not is_made) if is_known else choice
+
+
+def _behind_visible(script: Script, choice: Choice, frame: Frame) -> Choice:
+    """The choice, behind `device = select(args.device)` where that also says which GPUs there are: CUDA must not have looked
+    before. The function stays, and the variable is the accelerator's from then on."""
+    if not is_function_frame(frame) or not choose_visible(script, script.within(frame)):
+        return choice
+    call = next((c for c in script.direct_callers(frame) if script.frame(c) is choice.frame), None)
+    bound = script.statement(call) if call is not None else None
+    made = [script.dotted(one.func) if isinstance(one, ast.Call) else "" for one in script.returned(frame)]
+    if not isinstance(bound, ast.Assign) or bound.value is not call or {*made} != {"torch.device"}:
+        return choice
+    below = behind(script, choice.frame, bound)
+    if below is None or script.loops_around(bound):
+        return choice
+    return replace(choice, before=below, option=written(bound.targets[0]), as_text=False)
 
 
 def _as_given(script: Script, frame: Frame, code: str, depth: int = 3) -> tuple[Frame, str]:
@@ -196,8 +214,10 @@ def _changes(script: Script, frame: Frame, text: str, name: str) -> bool:
 def _options_asked(script: Script, frame: Frame, code: str) -> dict[str, str]:
     """What a test asks of an object of options, as it stands there: `self.args.cuda`, with the name of that object."""
     found: dict[str, str] = {}
-    for node in walk(ast.parse(code, mode="eval").body):
-        if isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Call):
+    nodes = list(walk(ast.parse(code, mode="eval").body))
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}  # `args.device.lower()`
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node not in called and not isinstance(node.value, ast.Call):
             found[written(node)] = _name_given(script, frame, node.value)
     inner = {text for text in found for other in found if other.startswith(f"{text}.")}
     return {text: name for text, name in found.items() if text not in inner and name}

@@ -10,6 +10,7 @@ from crosstrain_migrate.core.reading.reached import held_by_file
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
 
+from .asked import follows
 from .sides import side_of
 
 
@@ -25,17 +26,31 @@ def is_given(script: Script, call: ast.Call) -> bool:
         return False
     name = given.id
     own = [one for one in script.values(frame, name) if one is not call]
-    if _is_nobodys(script, frame, name) and all(side_of(script, one) for one in own):
+    if _is_nobodys(script, frame, name) and all(
+        side_of(script, one) or follows(script, frame, one) for one in own
+    ):
         return True
-    if cls is None:
-        return False
-    stores = [one for one in script.stores(frame, name) if not opposed(script, one, call)]
+    bound = script.statement(call)
+    stores = [s for s in script.stores(frame, name) if script.statement(s) is not bound]
+    stores = [s for s in stores if not opposed(script, s, call)]
     if name not in script.parameters(frame) or stores:
         return False
-    is_init = frame.name == "__init__"
+    is_init = cls is not None and frame.name == "__init__"
     made = [one for one in script.calls if _is_made(script, one, cls)] if is_init else script.callers(frame)
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def is_set_by_file(script: Script, given: ast.expr | None) -> bool:
+    """Whether a setting names a GPU in the file that makes it, `cfg.MODEL.DEVICE`, which then names the process's own unless a
+    file of settings or the command line names another."""
+    if not isinstance(given, ast.Attribute) or not isinstance(given.value, ast.Attribute):
+        return False
+    stores = [s for s in script.table.each(ast.Assign) if isinstance(s.targets[0], ast.Attribute)]
+    values = [
+        s.value for s in stores if written(s.targets[0]).endswith(f".{written(given).partition('.')[2]}")
+    ]
+    return bool(values) and all(isinstance(v, ast.Constant) and side_of(script, v) == "gpu" for v in values)
 
 
 def _is_nobodys(script: Script, function: Function, name: str, depth: int = 3) -> bool:
@@ -66,7 +81,7 @@ def _text(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef) -> bool:
+def _is_made(script: Script, call: ast.Call, cls: ast.ClassDef | None) -> bool:
     """Whether a call makes an object of a class, or of one that takes over its `__init__`."""
     found = script.classes(script.last(call.func))
     inits = [m for one in found for m in script.all_methods(one) if m.name == "__init__"]
@@ -84,6 +99,8 @@ def _is_device(script: Script, call: ast.Call, given: ast.expr | None, depth: in
     if cls is not None and written(given).startswith("self."):
         frames = [*script.methods(cls)]
     values = [value for one in frames for value in script.values(one, written(given))]
+    if not frames and is_set_by_file(script, given):
+        return True
     if depth and not values and is_function_frame(frame) and written(given) in script.parameters(frame):
         passed = script.given_for(frame, written(given))
         is_known = len(passed) == len(script.callers(frame)) > 0

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_method, pairs
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in, pairs
 from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
@@ -36,6 +37,7 @@ OF_TENSORS = words("to cuda size view float long detach unsqueeze squeeze argmax
 _MOVED = frozenset({"to", "cuda", "cpu", "item", "tolist", "numpy", "size", "dim", "numel", "type"})
 # What numpy and sklearn cannot read of a device's tensor, in pieces.
 _PULLED_APART = frozenset({"list", "tuple", "set", "sorted"})
+_OF_PYTHON = _PULLED_APART | {"zip", "map", "range", "dict"}
 _OF_TWO = words("eq ne lt le gt ge equal add sub mul div mm matmul dot gather")
 _VIEWS = frozenset({"data", "T", "mT"})
 _LOSS = re.compile("loss|crit|(^|_)(bce|mse|ce|nll)($|_)", re.I)
@@ -81,9 +83,19 @@ def note_unseen_reads(plan: Plan, code: InStep) -> None:
 
 
 def _is_array(script: Script, frame: Frame, node: ast.expr) -> bool:
-    """Whether a variable is bound to what numpy or the like gives alone: `matrix = confusion_matrix(y, out)`."""
-    values = script.values(frame, written(node))
-    return bool(values) and all(isinstance(one, ast.Call) and _reads_arrays(script, one) for one in values)
+    """Whether a variable is bound, always or last, to what numpy or Python itself gives: `matrix = confusion_matrix(y, out)`,
+    `_, labels = zip(*pairs)`."""
+
+    def makes(value: ast.expr | None) -> bool:
+        return isinstance(value, ast.Call) and (
+            _reads_arrays(script, value) or written(value.func) in _OF_PYTHON
+        )
+
+    values, here = script.values(frame, written(node)), script.statement(node)
+    stores = [one for one in script.stores(frame, written(node)) if script.statement(one) is not here]
+    above = [script.statement(one) for one in stores if script.is_always_above(one, node)]
+    last = max(above, key=place_of, default=None)
+    return (bool(values) and all(map(makes, values))) or (isinstance(last, ast.Assign) and makes(last.value))
 
 
 def _reads_arrays(script: Script, call: ast.Call) -> bool:
@@ -109,14 +121,18 @@ def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
 
 
 def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:
-    """Whether an expression, or what its variable is bound to, goes over the CPU: `out.cpu().detach()`."""
+    """Whether an expression, or what its variable is bound to elsewhere, goes over the CPU: `out.cpu().detach()`."""
     for one in walk(node):
         if is_method(one, "cpu", "numpy", "tolist", "item") or (
             is_method(one, "to") and any(getattr(a, "value", None) == "cpu" for a in one.args)
         ):
             return True
+    match node:
+        case ast.Subscript(value=of) | ast.Call(func=ast.Attribute(value=of)):
+            return _is_on_cpu(script, of, depth)  # `y[i].squeeze()`
     values = script.values(script.frame(node), written(node)) if depth < 3 else []
-    return any(_is_on_cpu(script, value, depth + 1) for value in values)
+    own = script.statement(node)  # `x = x.squeeze().numpy()` is there when this has run
+    return any(_is_on_cpu(script, one, depth + 1) for one in values if script.statement(one) is not own)
 
 
 def _is_list(script: Script, frame: Frame, node: ast.expr) -> bool:
@@ -164,11 +180,26 @@ def _bound_later(script: Script, frame: Frame, node: ast.expr) -> tuple[float, i
     return min((place_of(script.statement(one)) for one in stores), default=(math.inf, 0))
 
 
-def plan_left_on_cpu(plan: Plan, loops: Iterable[ast.AST]) -> None:
-    """Brings back what meets the CPU. loops: those over prepared loaders."""
-    for loop in loops:
+def plan_left_on_cpu(plan: Plan, data: Iterable[Data], dealt: Iterable[ast.AST]) -> None:
+    """Brings back what meets the CPU, in the loops over the training's data and over other prepared loaders."""
+    for loop in dict.fromkeys([*(one.loop for one in data), *dealt, *_given(plan.script, data)]):
         if isinstance(loop, ast.For):
             _Left(plan, loop).run()
+
+
+def _given(script: Script, data: Iterable[Data]) -> Iterator[ast.For]:
+    """The loops of functions that are given a loader of the training as well: `check_accuracy(model, train_loader)`."""
+    for one in data:
+        for call in script.calls_in(one.frame):
+            given = [
+                (f, name, v)
+                for f in script.functions_of(call)
+                for name, v in script.given_by(call, f).items()
+            ]
+            for function, name, value in given:
+                if written(value) == written(one.node):
+                    loops = (n for n in script.within(function) if isinstance(n, ast.For))
+                    yield from (n for n in loops if name in names_in(n.iter))
 
 
 class _Left:

@@ -143,15 +143,16 @@ def known_at(script: Script, frame: Frame, asked: ast.expr, place: ast.stmt) -> 
 
 
 def asks_alike(script: Script, frame: Frame, other: Frame, code: str) -> bool:
-    """Whether one caller runs a function or the other, `train(args)` or `evaluate(args)`, and it asks the same of what it is
-    given."""
+    """Whether one caller runs a function or the other, `train(args)` or `evaluate(args)`, or the other is one of several that
+    run it, and it asks the same of what it is given."""
     if not code or not is_function_frame(frame) or not is_function_frame(other):
         return False
     asked = [n for n in walk(ast.parse(code)) if isinstance(n, ast.Attribute | ast.Subscript | ast.Name)]
     texts = {ast.unparse(n) for n in script.within(frame) if isinstance(n, ast.expr)}
     callers = [{script.frame(call) for call in script.direct_callers(one)} for one in (frame, other)]
     is_given = names_in(ast.parse(code)) <= {*script.parameters(frame)} & {*script.parameters(other)}
-    return is_given and texts.issuperset(map(ast.unparse, asked)) and not callers[0].isdisjoint(callers[1])
+    beside = not callers[0].isdisjoint(callers[1]) or callers[0] > {other}
+    return is_given and texts.issuperset(map(ast.unparse, asked)) and beside
 
 
 def done_instead(script: Script, function: Frame) -> list[ast.stmt]:

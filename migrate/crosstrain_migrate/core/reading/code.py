@@ -109,6 +109,12 @@ class Code:
         assert parent is not None
         return next((suite for suite in suites(parent) if statement in suite), [statement])
 
+    def is_always_above(self, store: ast.AST, read: ast.AST) -> bool:
+        """Whether all come to a store on their way to a read: its statement stands around it, or beside what does."""
+        around = [one for one in (read, *self.around(read)) if isinstance(one, ast.stmt)]
+        beside = (one for around_it in around for one in self.suite_of(around_it))
+        return place_of(store) < place_of(read) and self.statement(store) in beside
+
     def in_lambda(self, node: ast.AST) -> bool:
         return any(isinstance(one, ast.Lambda) for one in self.around(node))
 

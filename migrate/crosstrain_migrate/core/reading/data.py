@@ -36,12 +36,14 @@ class Data:
     """What a training loop reads its batches from, as the code names it there.
 
     loop: the loop that iterates it; None where `next` takes its batches. held: it stands inside a class that wraps it.
+    beside: the loop over other data in which `next` takes its batches.
     """
 
     node: ast.expr
     frame: Frame
     loop: Loop | None = None
     held: bool = False
+    beside: Loop | None = None
 
 
 class TrainingData:
@@ -83,20 +85,19 @@ class TrainingData:
         likely: tuple[Loop, list[ast.expr]] | None = None
         for loop in self.script.loops_around(node):
             found = [f for f in self._iterated(frame, loop) if not self._is_of_other(frame, f, node)]
-            inside = [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
             if any(self._certain.gives_batches(frame, one) for one in found):
-                self._take(frame, loop, found)
-                return self._taken_by_next(frame, self._iterators.near(node, inside), loop) or True
+                return self._take(frame, node, loop, found)
             if isinstance(loop, ast.For | ast.AsyncFor) and is_fetched_apart(self.script, node, loop):
                 continue
             if likely is None and self._begins_trainings(frame, loop):
                 continue
             if found and likely is None and not is_training:
                 likely = (loop, found)
+            inside = self._calls_inside(frame, loop)
             if likely is None and self._taken_by_next(frame, self._iterators.beside(node, inside)):
                 return True
         if likely is not None and not self._is_given_batches(frame, 0):
-            return self._take(frame, *likely)
+            return self._take(frame, node, *likely)
         if depth > DEPTH or isinstance(frame, ast.Module) or frame in asked:
             return False
         asked.add(frame)
@@ -176,10 +177,15 @@ class TrainingData:
         is_other = isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id not in taken)
         return is_other and self._certain.gives_batches(frame, node)
 
-    def _take(self, frame: Frame, loop: Loop, found: list[ast.expr]) -> bool:
+    def _take(self, frame: Frame, node: ast.AST, loop: Loop, found: list[ast.expr]) -> bool:
+        """Finds what a loop around a node goes over, and what `next` takes beside it."""
         for one in found:
             self._data.setdefault(one, Data(one, frame, loop))
+        self._taken_by_next(frame, self._iterators.near(node, self._calls_inside(frame, loop)), loop)
         return True
+
+    def _calls_inside(self, frame: Frame, loop: Loop) -> list[ast.Call]:
+        return [c for c in self.script.calls_in(frame) if self.script.table.is_inside(c, loop)]
 
     def _is_given_batches(self, frame: Frame, depth: int) -> bool:
         """Whether every call of a function stands in a loop that surely goes over batches."""
@@ -204,7 +210,7 @@ class TrainingData:
             found = [one for one in found if self._certain.gives_batches(self.script.frame(one), one)]
         for one in found:
             held = one in self._iterators.held
-            self._data.setdefault(one, Data(one, self.script.frame(one), loop, held))
+            self._data.setdefault(one, Data(one, self.script.frame(one), None, held, loop))
         return bool(found)
 
     def _behind_parameter(self, call: ast.Call, step: Function) -> bool:
@@ -298,9 +304,20 @@ class TrainingData:
             isinstance(call.func, ast.Attribute) and call.args and (last == "log_every" or "metric" in name)
         )
         if last in SEEN_THROUGH or BARS.search(name) or logs:
-            given = call.args[:1] or [k.value for k in call.keywords if k.arg == "iterable"]
+            given = [one for one in call.args if not self._is_told(frame, one)][:1]
+            given = given or [k.value for k in call.keywords if k.arg == "iterable"]
             return [one for argument in given for one in self.sources(frame, argument, depth)]
         return [call]
+
+    def _is_told(self, frame: Frame, given: ast.expr) -> bool:
+        """Whether a bar's argument is its name, or where it logs: `Progress(logger, loader)`."""
+        frames = (frame, self.script.module(given))
+        made = [value for one in frames for value in self.script.values(one, written(given))] or [given]
+        return all(
+            isinstance(one, ast.JoinedStr | ast.Constant)
+            or (isinstance(one, ast.Call) and self.script.last(one.func) == "getLogger")
+            for one in made
+        )
 
     def _zipped(self, frame: Frame, argument: ast.expr, depth: int) -> list[ast.expr]:
         """What stands for one argument of `zip`, or for each element of a list: `zip(*loaders)`."""

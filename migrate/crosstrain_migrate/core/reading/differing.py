@@ -29,7 +29,7 @@ from .variables import Variables
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
-_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
+_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict state_dict")
 
 
 class Differing:
@@ -83,8 +83,9 @@ class Differing:
             node
         ):
             return ALIKE
-        if isinstance(node, ast.Compare) and all(
-            isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops
+        if isinstance(node, ast.Compare) and (
+            all(isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops)
+            or ast.unparse(node.comparators[-1]) == "None"  # `optimizer != None`
         ):
             return ALIKE
         if isinstance(node, ast.Name):

@@ -24,6 +24,7 @@ from .data import Data, TrainingData
 from .forms import Frame, is_function_frame, is_method
 from .frameworks import HIDDEN
 from .inputs import is_of_inputs, moves_tensors_alone
+from .modes import facts
 from .script import Script
 
 STEPS = ("step", "step_and_update_lr", "first_step", "second_step", "ascent_step", "descent_step")
@@ -310,9 +311,13 @@ class Roles:
         return is_rate and not any(is_method(n, "step") for n in steps)
 
     def _same_batch(self, call: ast.Call, other_call: ast.Call) -> bool:
-        """Whether two calls are made in the same loop."""
+        """Whether two calls are made in the same loop; or in a function that has none, the first under no test of its own but
+        for what it is called on."""
         own, other = self.script.loops_around(call), self.script.loops_around(other_call)
-        return own[:1] == other[:1] and bool(own)
+        if own or other or not is_function_frame(self.script.frame(call)):
+            return own[:1] == other[:1] and bool(own)
+        tests = facts(self.script, call) - facts(self.script, other_call)
+        return all(written(call.func).rpartition(".")[0] in text for text, _ in tests)
 
     # -- models ------------------------------------------------------------------------------------------------
 

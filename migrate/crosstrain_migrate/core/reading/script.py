@@ -218,6 +218,16 @@ class Script(Code):
                 return source is not self.module(function) and any(defines)
         return False
 
+    def classes_held(self, func: ast.expr) -> list[str]:
+        """The classes that a variable may be, `kind = Plain if small else Deep`, where it is called: `kind(...)`."""
+        values = self.values(self.frame(func), func.id) if isinstance(func, ast.Name) else []
+        parts = [
+            part
+            for one in values
+            for part in ([one.body, one.orelse] if isinstance(one, ast.IfExp) else [one])
+        ]
+        return [name for one in parts if isinstance(one, ast.Name) and self.classes(name := self.last(one))]
+
     @cached_property
     def _mentions(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
@@ -225,7 +235,8 @@ class Script(Code):
         for call in self.calls:
             given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
             own = self.parameters(self.frame(call))
-            for name in {self.last(call.func), *map(self.last, given)} & self.defined.keys():
+            named = {self.last(call.func), *map(self.last, given), *self.classes_held(call.func)}
+            for name in named & self.defined.keys():
                 is_own = name in own and self.last(call.func) != name
                 by_parameter += [(name, call)] if is_own else []
                 found[name] += [] if is_own else [call]

@@ -82,6 +82,20 @@ def plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
                 plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
 
 
+def plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Where one pass is all epochs, `epoch = i // batches`, the batches of one, `len(rows) // epochs // size`, are one process's."""
+    for data in (one for one in roles.data if isinstance(one.loop, ast.For)):
+        assert isinstance(data.loop, ast.For)
+        counters, counts = counters_of(data.loop, plan.script), WholeCounts(plan, data, data.loop)
+        turns = [n for n in walk(data.loop) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
+        names = {written(n.right) for n in turns if names_in(n.left) & counters}
+        for part in (value for name in names for value in plan.script.values(data.frame, name)):
+            whole = part.left if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv) else None
+            if isinstance(whole, ast.BinOp) and counts.is_of_rows(whole):
+                state = accelerators.may_be_at(part) or plan.state(part)
+                plan.replace(part, RULE, REASON, f"{{it}} // {state}.num_processes", it=part)
+
+
 def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """What an object of the project that is dealt says of its batches, `rows.n_batches`, is its process's share beside a count of
     these, and where steps are computed of it, but for a schedule of torch; a sum over all is divided by all."""

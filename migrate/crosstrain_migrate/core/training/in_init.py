@@ -40,13 +40,21 @@ def places_in_init(
 
 
 def knows_own_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -> bool:
-    """Whether another method than `__init__`, where the loader is prepared, makes a schedule of the loader's length: one step
-    a batch of one process fits it."""
-    made = [v for v in script.values(scheduler.frame, scheduler.text) if isinstance(v, ast.Call)]
+    """Whether another method than `__init__`, where the loader is prepared, makes a schedule of the loader's length, or it does
+    so below, where another method than that of the steps goes over the loader: one step a batch of one process fits it."""
+    frames = (scheduler.frame, *script.methods(script.class_of(scheduler.frame), "__init__"))
+    values = (v for frame in dict.fromkeys(frames) for v in script.values(frame, scheduler.text))
+    made = [v for v in values if isinstance(v, ast.Call)]
     given = [n for n in given_to(script, OwnSchedule(scheduler, tuple(made))) if isinstance(n, ast.Call)]
     asked = {written(one) for n in given if last_name(n.func) == "len" for one in n.args}
-    found = [places_in_init(script, one.frame, [one]) for one in held if one.text in asked]
-    return any(places and all(script.frame(one) is not init for one in made) for init, places in found)
+    for one in (one for one in held if one.text in asked):
+        init, places = places_in_init(script, one.frame, [one])
+        is_apart = one.frame is not scheduler.frame
+        if places and all(
+            script.frame(v) is not init or (is_apart and place_of(places[one]) < place_of(v)) for v in made
+        ):
+            return True
+    return False
 
 
 def _is_iterated(script: Script, node: ast.AST) -> bool:

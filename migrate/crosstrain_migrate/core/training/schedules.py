@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -36,7 +36,7 @@ def shortened(script: Script, roles: Roles, loaders: Container[str]) -> list[Ste
 
     loaders: how they are written.
     """
-    divided = [one.loop for one in roles.data if one.loop is not None]
+    divided = [loop for one in roles.data if (loop := one.loop or one.beside) is not None]
     of_torch = [
         one
         for one in roles.schedulers
@@ -47,13 +47,21 @@ def shortened(script: Script, roles: Roles, loaders: Container[str]) -> list[Ste
     return [
         one
         for one in of_torch
-        if any(loop in divided or _counts_batches(script, loop) for loop in script.loops_around(one.call))
+        if any(loop in divided or _counts_batches(script, loop) for loop in _loops_of(script, one.call))
     ]
+
+
+def _loops_of(script: Script, call: ast.Call, depth: int = 3) -> list[Loop]:
+    """The loops around a call; around the calls of its function where that has none."""
+    frame, found = script.frame(call), script.loops_around(call)
+    if found or not depth or not is_function_frame(frame):
+        return found
+    return [loop for one in script.callers(frame) for loop in _loops_of(script, one, depth - 1)]
 
 
 def _has_own_length(script: Script, scheduler: Stepped, divided: list[Loop], loaders: Container[str]) -> bool:
     """Whether a schedule lasts as long as the training by the script's own counter or number of steps."""
-    loops = [one for one in script.loops_around(scheduler.call) if one in divided]
+    loops = [one for one in _loops_of(script, scheduler.call) if one in divided]
     return any(ends_by_steps(script, one) or turns_by_steps(script, one, loaders) for one in loops)
 
 
@@ -68,7 +76,7 @@ def made_for_steps(
     """
     homes = dict.fromkeys([(scheduler.frame, scheduler.text), *((one.frame, one.text) for one in above)])
     calls = [v for home in homes for v in script.values(*home) if isinstance(v, ast.Call)]
-    limits = {text for loop in script.loops_around(scheduler.call) for text in limits_of_steps(script, loop)}
+    limits = {text for loop in _loops_of(script, scheduler.call) for text in limits_of_steps(script, loop)}
     by_epochs = any(_steps_by_epochs(script, roles, *home) for home in homes)
     schedule = OwnSchedule(scheduler, tuple(calls))
     given = list(given_to(script, schedule)) if (limits or by_epochs) and calls else []
@@ -113,23 +121,36 @@ def own_schedules(script: Script, roles: Roles) -> list[OwnSchedule]:
     for that is made of an optimizer and the length of something, `make_cycle(optimizer, epochs * len(loader))`."""
     stepped = [OwnSchedule(one, makers) for one in roles.schedulers if (makers := _makers(script, one))]
     known = [call for one in stepped for call in one.made]
-    texts = {one.text for one in roles.optimizers}
     return stepped + [
         OwnSchedule(Stepped(last_name(call.func), call, script.frame(call)), (call,))
         for call in script.calls
-        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, call, texts)
+        if call not in known and script.is_reached(call) and _is_of_optimizer_and_length(script, roles, call)
     ]
 
 
-def _is_of_optimizer_and_length(script: Script, call: ast.Call, optimizers: set[str]) -> bool:
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    counts = any(isinstance(n, ast.Call) and last_name(n.func) == "len" for n in walk_all(given))
-    if not counts or (cls := script.class_behind(call)) is None or _is_torch(script, cls):
+def _is_of_optimizer_and_length(script: Script, roles: Roles, call: ast.Call) -> bool:
+    """By the last parts of their names, since a function that makes a schedule may be given an optimizer and a number; a number
+    that is no loader's, `classes = len(names)`, is none of steps."""
+    if (cls := script.class_behind(call)) is None or _is_torch(script, cls):
         return False
     frame = script.frame(call)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    direct, loaders = walk_all(given), {last_name(one.node) for one in roles.data}
+    lengths = (n for n in _given(script, call) if isinstance(n, ast.Call) and last_name(n.func) == "len")
+    counts = (n for n in lengths if n in direct or loaders & set(map(last_name, n.args)))
+    if all(n not in direct and any(_makes_object(script, one) for one in script.around(n)) for n in counts):
+        return False
+    optimizers = {one.text.rpartition(".")[2] for one in roles.optimizers}
     named = [written(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
     made = [v.func for text in named for v in script.values(frame, text) if isinstance(v, ast.Call)]
-    return not optimizers.isdisjoint(named) or any(script.dotted(f).startswith("torch.optim.") for f in made)
+    is_named = any(text.rpartition(".")[2] in optimizers for text in named)
+    return is_named or any(script.dotted(f).startswith("torch.optim.") for f in made)
+
+
+def _makes_object(script: Script, node: ast.AST) -> bool:
+    """Whether what is given is no number, but a schedule of torch's, or an object, that one was made with."""
+    is_made = isinstance(node, ast.Call) and script.class_behind(node) is not None
+    return is_made or (isinstance(node, ast.Call) and _is_scheduler(script, node))
 
 
 def _makers(script: Script, scheduler: Stepped) -> tuple[ast.Call, ...]:
@@ -155,15 +176,19 @@ def _is_torch(script: Script, cls: ast.ClassDef, depth: int = 0) -> bool:
 
 
 def given_to(script: Script, schedule: OwnSchedule) -> Iterator[ast.AST]:
-    """What a schedule is given, with what the variables in it are bound to in the same frame."""
+    """What a schedule is given, with what the variables in it are bound to in the same frame, or given by its calls."""
     for call in schedule.made:
-        frame = script.frame(call)
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
-            yield from walk(argument)
-            lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
-            for name in names_in(argument).difference(*map(names_in, lengths)):
-                for value in script.values(frame, name):
-                    yield from walk(value)
+        yield from _given(script, call)
+
+
+def _given(script: Script, call: ast.Call) -> Iterator[ast.AST]:
+    frame = script.frame(call)
+    for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        yield from walk(argument)
+        lengths = [n for n in walk(argument) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+        for name in names_in(argument).difference(*map(names_in, lengths)):
+            for value in (*script.values(frame, name), *(one for one, _ in script.given_for(frame, name))):
+                yield from walk(value)
 
 
 def say_own_schedules(plan: Plan, schedules: Iterable[OwnSchedule], lengths: Iterable[ast.expr]) -> None:

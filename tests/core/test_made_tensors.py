@@ -53,6 +53,7 @@ x = x * torch.FloatTensor([1, 1, 2, 1]) => torch.FloatTensor([1, 1, 2, 1]).to(ac
 x = x[torch.randperm(len(x))] => x[torch.randperm(len(x), device=accelerator.device)]
 # What numpy and the like read comes from the CPU.
 kept = y.numpy() => kept = y.cpu().numpy()
+y = y.squeeze().numpy() => y = y.squeeze().cpu().numpy()
 kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
 right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
 n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())

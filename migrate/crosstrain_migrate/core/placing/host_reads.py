@@ -121,7 +121,7 @@ def _bring(plan: Plan, code: InStep, node: ast.expr) -> None:
 
 
 def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:
-    """Whether an expression, or what its variable is bound to, goes over the CPU: `out.cpu().detach()`."""
+    """Whether an expression, or what its variable is bound to elsewhere, goes over the CPU: `out.cpu().detach()`."""
     for one in walk(node):
         if is_method(one, "cpu", "numpy", "tolist", "item") or (
             is_method(one, "to") and any(getattr(a, "value", None) == "cpu" for a in one.args)
@@ -131,7 +131,8 @@ def _is_on_cpu(script: Script, node: ast.expr, depth: int = 0) -> bool:
         case ast.Subscript(value=of) | ast.Call(func=ast.Attribute(value=of)):
             return _is_on_cpu(script, of, depth)  # `y[i].squeeze()`
     values = script.values(script.frame(node), written(node)) if depth < 3 else []
-    return any(_is_on_cpu(script, value, depth + 1) for value in values)
+    own = script.statement(node)  # `x = x.squeeze().numpy()` is there when this has run
+    return any(_is_on_cpu(script, one, depth + 1) for one in values if script.statement(one) is not own)
 
 
 def _is_list(script: Script, frame: Frame, node: ast.expr) -> bool:

@@ -98,9 +98,11 @@ def plan_given_to_wrapped(plan: Plan, accelerators: Accelerators) -> None:
     """Moves what is made on the CPU and given to a model that was wrapped: DistributedDataParallel and DataParallel moved it."""
     script = plan.script
     bound = [script.statement(call) for call in script.calls if is_parallel(script, call)]
-    wrapped = {written(target) for one in bound if isinstance(one, ast.Assign) for target in one.targets}
+    targets = [one for assign in bound if isinstance(assign, ast.Assign) for one in assign.targets]
+    wrapped = {written(one) for target in targets for one in getattr(target, "elts", [target])}
     for call in script.calls:
-        for given in call.args if _variable(script, call.func) in wrapped else ():
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        for given in arguments if _variable(script, call.func) in wrapped else ():
             made = _last_bound(script, given)
             if makes_tensor(script, made) and not _has_device(made):
                 code = "{given}.to(" + accelerators.state(call) + ".device)"

@@ -103,8 +103,9 @@ TRAPS = [
     ),
     Trap(
         "and one to which the model's parameters are added",
-        HARDEST.replace("search = ", "pieces = [code]\n            pieces += model.parameters()\n            search = ")
-        .replace("([code]", "(pieces")
+        HARDEST.replace(
+            "search = ", "pieces = [code]\n            pieces += model.parameters()\n            search = "
+        ).replace("([code]", "(pieces")
         + TRAIN.replace("CALL", "hardest"),
         ("accelerator.backward(worst)",),
     ),

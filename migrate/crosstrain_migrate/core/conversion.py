@@ -67,13 +67,7 @@ from .training.backward import (
     plan_reduction,
     sums_over_rows,
 )
-from .training.counted_batches import (
-    plan_counted_batches,
-    plan_counted_rows,
-    plan_own_counts,
-    plan_parts_of_pass,
-    plan_renewed,
-)
+from .training.counted_batches import plan_counted_rows, plan_counts
 from .training.gpu_batches import plan_gpu_batches
 from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes
@@ -286,10 +280,7 @@ def _plan_numbers(
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
     plan_gpu_batches(plan, accelerators)
-    plan_counted_batches(plan, roles, accelerators, merging.names | merging.of_phases)
-    plan_own_counts(plan, roles, accelerators)
-    plan_renewed(plan, roles, accelerators)
-    plan_parts_of_pass(plan, roles, accelerators)
+    plan_counts(plan, roles, accelerators, merging.names | merging.of_phases)
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)

@@ -16,12 +16,13 @@ from crosstrain_migrate.core.numbers.accumulators import CLOCK, QUIET_ROOTS
 from crosstrain_migrate.core.numbers.dealing import Evaluations
 from crosstrain_migrate.core.numbers.repeated import Repeated
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import children, walk
+from crosstrain_migrate.syntax.walks import children
 
 from .alike import counters_of
 from .draws import RANDOM
 from .forms import Frame, Loop, is_function_frame, is_method, pairs
 from .keys import Key, entries_of, entry_of, is_got, is_root, option_of, parts
+from .places import Places
 from .roles import Roles
 from .script import Script
 from .variables import Variables
@@ -61,10 +62,7 @@ class Differing:
         self._texts: dict[ast.AST, str] = {}
         self._turns: dict[ast.AST, bool] = {}
         self._results: dict[Frame, list[int]] = {}
-        # Which places of the code have asked for a variable or a function's results, and which are to be gone over again.
-        self._askers: dict[Key | Frame, set[int]] = defaultdict(set)
-        self._asks: int | None = None
-        self._again: set[int] = set()
+        self._places = Places()
         for (frame, text), loop in alike.items():
             for store in script.stores(frame, text):
                 if (key := self.variables.key(store)) is not None:
@@ -173,20 +171,16 @@ class Differing:
         return is_range and loop not in self.loops
 
     def _of_key(self, key: Key) -> int:
-        self._ask(key)
+        self._places.ask(key)
         return ALIKE if key in self._fixed else self._levels.get(key, ALIKE)
 
     def _entries_of(self, key: Key) -> set[Key]:
-        self._ask(key)
+        self._places.ask(key)
         return self._entries[key]
 
     def _returned(self, function: Frame) -> list[int]:
-        self._ask(function)
+        self._places.ask(function)
         return self._results.get(function, [])
-
-    def _ask(self, of: Key | Frame) -> None:
-        if self._asks is not None:
-            self._askers[of].add(self._asks)
 
     def _counts_found(self, call: ast.Call) -> bool:
         """`len(hard[0])` of `hard = np.where(losses > 1)`, `len(x)` of `x = x[x < 1]`: what is found depends on the values."""
@@ -244,29 +238,20 @@ class Differing:
     # -- from variable to variable -----------------------------------------------------------------------------
 
     def _spread(self) -> None:
-        """Goes over the code until nothing more is found that may differ, after the first time where something was asked for
-        that is known to differ since."""
+        """Goes over the code until nothing more is found that may differ."""
         self._levels.clear()
         self._results.clear()
         statements, given = self.variables.statements, self.variables.given
-        self._again = {*range(len(statements) + len(given))}
-        for _ in range(12):
+        self._places.begin(len(statements) + len(given))
+        rounds = 0
+        while self._places.are_due and (rounds := rounds + 1) <= 12:
             for n, (frame, node) in enumerate(statements):
-                if self._goes_over(n):
+                if self._places.is_due(n):
                     self._one(frame, node)
             for n, (parameter, one) in enumerate(given, len(statements)):
-                if self._goes_over(n):
+                if self._places.is_due(n):
                     self._give(parameter, one)
-            if not self._again:
-                break
-        self._asks = None
-
-    def _goes_over(self, n: int) -> bool:
-        if n not in self._again:
-            return False
-        self._again.remove(n)
-        self._asks = n
-        return True
+        self._places.end()
 
     def _give(self, parameter: Key, given: ast.expr) -> None:
         """Of an object of which members alone may differ, `args.log`, a function is given the others alike."""
@@ -337,7 +322,7 @@ class Differing:
             levels = [max([*known, *levels])]  # either may be `()`
         if levels != known:
             self._results[frame] = levels
-            self._again |= self._askers[frame]
+            self._places.changed(frame)
 
     def _members_alone(self, frame: Frame, returned: ast.expr) -> list[tuple[str, int]]:
         """The members that alone may differ of an object that a function returns to variables: `.folder` of options whose
@@ -369,12 +354,12 @@ class Differing:
             self._raise(entry, level)
             if entry != key and entry not in self._entries[key]:
                 self._entries[key].add(entry)
-                self._again |= self._askers[key]
+                self._places.changed(key)
 
     def _raise(self, key: Key, level: int) -> None:
         if level > self._levels.get(key, ALIKE):
             self._levels[key] = level
-            self._again |= self._askers[key]
+            self._places.changed(key)
 
     def _change(self, call: ast.Call) -> None:
         """A call that stands alone may put what it is given into its object: `losses.append(loss)`, `stopper(loss)`."""
@@ -402,20 +387,10 @@ class Differing:
             self._raise_entry(key, entry, level)
             # `.log` of `args.log`, which the caller's `args` has as well
             member = entry[1].removeprefix(key[1])
-            work += ((one, member) for one in self._item_of(node) or self.variables.origins.get(key, []))
+            work += (
+                (one, member) for one in self.variables.item_of(node) or self.variables.origins.get(key, [])
+            )
             work += ((one, "") for one in self.variables.origins.get(entry, ()) if member)
-
-    def _item_of(self, node: ast.expr) -> list[ast.expr]:
-        """`meters` of the loop `for meter in meters` around a variable that nothing else there binds: another loop may give
-        that name to something else."""
-        if not isinstance(node, ast.Name):
-            return []
-        for loop in self.script.loops_around(node):
-            names = [n for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-            if bound := [n for n in names if n.id == node.id]:
-                is_item = isinstance(loop, ast.For) and all(n in parts(loop.target) for n in bound)
-                return [loop.iter] if is_item and isinstance(loop, ast.For) else []
-        return []
 
 
 def _is_of_call(node: ast.expr) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
 
 from .forms import Frame, is_function_frame, pairs, root_of
 from .keys import Key, entry_of, is_got, is_root, parts
@@ -73,6 +74,18 @@ class Variables:
 
     def class_around(self, node: ast.AST) -> ast.ClassDef | None:
         return next((one for one in self.script.around(node) if isinstance(one, ast.ClassDef)), None)
+
+    def item_of(self, node: ast.expr) -> list[ast.expr]:
+        """`meters` of the loop `for meter in meters` around a variable that nothing else there binds: another loop may give
+        that name to something else."""
+        if not isinstance(node, ast.Name):
+            return []
+        for loop in self.script.loops_around(node):
+            names = [n for n in walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            if bound := [n for n in names if n.id == node.id]:
+                is_item = isinstance(loop, ast.For) and all(n in parts(loop.target) for n in bound)
+                return [loop.iter] if is_item and isinstance(loop, ast.For) else []
+        return []
 
     def is_variable(self, node: ast.expr) -> bool:
         """Whether an expression is a variable, or an attribute, that an assignment or a call binds."""

@@ -31,11 +31,19 @@ _TOGETHER = (ast.BinOp, ast.Compare, ast.Call, ast.JoinedStr)  # in which number
 _SIZE = re.compile(r"batch_?size", re.I)
 
 
-def plan_counted_batches(
+def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]) -> None:
+    """Takes the share of one process of the numbers of all batches. phases: the names of the loaders of loops that also
+    evaluate."""
+    _plan_counted_batches(plan, roles, accelerators, phases)
+    _plan_own_counts(plan, roles, accelerators)
+    _plan_renewed(plan, roles, accelerators)
+    _plan_parts_of_pass(plan, roles, accelerators)
+
+
+def _plan_counted_batches(
     plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]
 ) -> None:
-    """Takes the share of one process where a loop over divided data counts its batches. phases: the names of the loaders of
-    loops that also evaluate."""
+    """Takes the share of one process where a loop over divided data counts its batches."""
     for data in roles.data:
         loop, node = data.loop, data.node
         length = _length_of_maker(plan.script, node)
@@ -65,7 +73,7 @@ def plan_counted_batches(
                     plan.replace(one, RULE, REASON, code, it=one)
 
 
-def plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, and that are computed from all
     rows, `steps = len(rows) // size`, are those of one process where they are bound, and all that is counted by them."""
     for data in roles.data:
@@ -82,7 +90,7 @@ def plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
                 plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
 
 
-def plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """Where one pass is all epochs, `epoch = i // batches`, the batches of one, `len(rows) // epochs // size`, are one process's."""
     for data in (one for one in roles.data if isinstance(one.loop, ast.For)):
         assert isinstance(data.loop, ast.For)
@@ -96,7 +104,7 @@ def plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> 
                 plan.replace(part, RULE, REASON, f"{{it}} // {state}.num_processes", it=part)
 
 
-def plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+def _plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     """What an object of the project that is dealt says of its batches, `rows.n_batches`, is its process's share beside a count of
     these, and where steps are computed of it, but for a schedule of torch; a sum over all is divided by all."""
     script = plan.script

@@ -247,10 +247,18 @@ BEGINS = {
 }
 
 
+CHOOSES = """def choose(options):
+    os.environ["CUDA_VISIBLE_DEVICES"] = options.gpu
+import os
+"""
+
+
 @each_row(r"""
 begin => test => above => made
 computed => self.args.cuda => args.cuda = not args.no_cuda and torch.cuda.is_available() => cpu=not args.cuda
 an option => self.args.use_gpu => args = parser.parse_args() => cpu=not args.use_gpu
+an option => self.own.use_gpu => args = parser.parse_args() => cpu=not args.use_gpu
+computed => self.own.use_gpu != '-1' => choose(args) => cpu=not (args.use_gpu != '-1')
 an object => settings.use_gpu => settings.read(given) => cpu=not settings.use_gpu
 a device's name => True => settings.read(given) => device=settings.use_gpu
 the device => True => args = read(parser) => cpu=str(args.use_gpu) == 'cpu'
@@ -260,7 +268,12 @@ imported => self.args.use_gpu => from options import args => cpu=not args.use_gp
 def test_a_choice_in_a_class_is_known_below_the_options(
     begin: str, test: str | bool, above: str, made: str
 ) -> None:
-    after = converted(IN_A_CLASS.format(test=test, begin=BEGINS[begin]))
+    text = IN_A_CLASS.format(test=test, begin=BEGINS[begin]).replace(
+        "self.args = args", "self.args = args; self.own = args"
+    )
+    if above == "choose(args)":
+        text = f"{CHOOSES}{text}".replace("args.cuda = not args.no_cuda and torch.cuda.is_available()", above)
+    after = converted(text)
     lines = [line.strip() for line in after.splitlines()]
     made = f"accelerator = Accelerator({made})\n"
     made += "args.use_gpu = accelerator.device\n" if begin == "the first GPU" else ""  # of each process

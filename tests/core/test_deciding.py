@@ -289,6 +289,34 @@ def test_in_a_step_the_test_alone_is_changed(test: str, expected: str) -> None:
 
 
 @each_row("""
+start => expected
+trainer.train() => if accelerator.reduce(time.time(), "mean") < accelerator.reduce(self.end, "mean"):
+if torch.distributed.get_rank() == 1: trainer.train() => if time.time() < self.end:
+""")
+def test_an_end_by_the_clock_that_an_object_keeps(start: str, expected: str) -> None:
+    text = f"""
+import sys, time, torch
+class Trainer:
+    def __init__(self, net):
+        self.net, self.end = net, time.time() + 60
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=1)
+    def train(self):
+        for x in torch.utils.data.DataLoader(data):
+            if time.time() < self.end:
+                self.step(x)
+            else:
+                sys.exit(0)
+    def step(self, x):
+        self.net.train()
+        self.net(x).sum().backward()
+        self.optimizer.step()
+trainer = Trainer(torch.nn.Linear(4, 1))
+{start}
+"""
+    assert expected in converted(text)
+
+
+@each_row("""
 test => expected
 torch.isfinite(loss) => torch.isfinite(accelerator.reduce(loss, "mean"))
 is_good(loss.item()) => is_good(accelerator.reduce(loss, "mean").item())

@@ -156,6 +156,9 @@ def test_a_constant_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCRIPT.format(begin=PARSED, batch=TO_DEVICE, chosen=by_device)
     assert "Accelerator(device=2)" in converted(text)
     assert "Accelerator()" in converted(text.replace("cuda:2", "cuda:0"))
+    named = 'name = "cuda:0"\nif args.gpu:\n    name = "cuda:" + str(int(args.gpu))\n'
+    after = converted(text.replace(by_device, f"{named}device = torch.device(name)\n{BY_DEVICE}"))
+    assert _number(after, ["--gpu", "1"], monkeypatch) == 1
 
 
 @each_row(r"""

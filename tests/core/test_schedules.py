@@ -317,11 +317,16 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
     assert "        self.loader = accelerator.prepare(self.loader)\n" in after
     assert train(tmp_path, "script") == [3]
     assert train(tmp_path, "script", 2) == [3, 3]
+    shown = LAST.format(more="", test="print(i, self.steps)").replace(
+        "len(self.loader)", "self.loader.__len__()"
+    )
+    assert "        self.loader = accelerator.prepare(self.loader)\n" in converted(shown)
 
 
 @each_row(r"""
 more => test
 '' => self.steps > 2
+\n        self.rate = 1 / self.steps => print(i, self.steps)
 \n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps) => i == self.steps
 """)
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:

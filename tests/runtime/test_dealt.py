@@ -5,6 +5,7 @@ import dataclasses
 import io
 import itertools
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -174,6 +175,9 @@ def test_loops_over_what_is_dealt() -> None:
     assert (batches.resets, batches.extra, dealt.batch_size, len(dealt)) == (1, 3, 4, -(-5 // world))
     own = [torch.tensor([float(10 * rank + i)]) for i in range(3)]
     assert [int(x) for x in accelerator.prepare(own)] == [10 * rank, 10 * rank + 1, 10 * rank + 2]
+    timed = [(time.perf_counter() + rank, torch.tensor(i)) for i in range(world)]  # each process's clock
+    assert [int(x) for _, x in accelerator.prepare(timed)] == [rank]
+    assert list(accelerator.prepare([0.5 + rank, 1.5])) == [0.5 + rank, 1.5]
     for _ in range(3):  # made anew in each epoch
         for batch in accelerator.prepare(_generator([torch.ones(1)] * 4)):
             assert batch.item() == 1

@@ -106,7 +106,19 @@ def join(text: str, pieces: Iterable[str]) -> str:
 @lru_cache(maxsize=4)
 def tree_of(text: str) -> ast.Module:
     """The tree of one file's text. It is shared, so callers must not change it. Raises what `ast.parse` raises."""
-    return ast.parse(text)
+    return _read(text)
+
+
+def _read(text: str) -> ast.Module:
+    """The tree of a text, in which `x.__len__()` is read as `len(x)`."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree) if ".__len__()" in text else ():
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name() | ast.Attribute() as of, attr="__len__"), args=[]
+            ):
+                node.func, node.args = ast.copy_location(ast.Name("len", ast.Load()), node.func), [of]
+    return tree
 
 
 @cache
@@ -123,7 +135,7 @@ def parses(text: str) -> bool:
 
 def parse(text: str) -> ast.Module:
     """A new tree of a script or a program, which the caller may change. Raises what `ast.parse` raises."""
-    tree = ast.parse(text)
+    tree = _read(text)
     if not text.startswith(MARKER):
         return tree
     own = parts(text)

@@ -20,14 +20,17 @@ class Fingerprint:
 
     ``known``: whether there are tensors, arrays, numbers or text in it, without which nothing could be compared.
     ``structure``: its containers, dtypes and numbers of dimensions. ``content``: a digest of that, of the shapes and of the
-    values.
+    values. A Python float beside tensors or arrays does not count: a generator that times each batch gives a process's own.
     """
 
     def __init__(self, item: Any) -> None:
         self.known = False
+        self._has_rows = False
+        self._floats: list[float] = []
         self._parts: list[str] = []
         self._digest = hashlib.blake2b(digest_size=12)
         self._add(item, objects=True)
+        self._digest.update(b"" if self._has_rows else repr(self._floats).encode())
         self.structure = "".join(self._parts)
         self._digest.update(self.structure.encode())
         self.content = self._digest.hexdigest()
@@ -39,7 +42,10 @@ class Fingerprint:
         elif isinstance(value, _PLAIN):
             self._parts.append(type(value).__name__)
             self.known = self.known or value is not None
-            self._digest.update(repr(value).encode())
+            if isinstance(value, float):
+                self._floats.append(value)
+            else:
+                self._digest.update(repr(value).encode())
         elif isinstance(value, Mapping):
             self._named(type(value).__name__, dict(value), objects)
         elif isinstance(value, (list, tuple)):
@@ -68,7 +74,7 @@ class Fingerprint:
     def _tensor(self, tensor: Tensor) -> None:
         self._parts.append(f"{tensor.dtype}[{tensor.dim()}]")
         self._digest.update(repr(tuple(tensor.shape)).encode())
-        self.known = True
+        self.known = self._has_rows = True
         if tensor.is_sparse:
             tensor = tensor.detach().coalesce()
             self._tensor(tensor.indices())
@@ -86,4 +92,5 @@ class Fingerprint:
             self._add(array.tolist(), objects=False)
         else:
             self.known = True
+            self._has_rows = self._has_rows or array.ndim > 0
             self._digest.update(array.tobytes() if not array.dtype.hasobject else b"")

@@ -267,7 +267,8 @@ class MadeAlike:
     def _is_answer(self, node: ast.expr, depth: int) -> bool:
         """Whether a value is a loss, or another of a model's answers, or a clock's: what is the batch's own says nothing of
         others'."""
-        if CLOCK.search(ast.unparse(node)):
+        kept = self.script.values_anywhere(written(node)) if isinstance(node, ast.Attribute) else []
+        if any(CLOCK.search(ast.unparse(one)) for one in (node, *kept)):  # `self.end = time.time() + 60`
             return True
         frame = self.script.frame(node)
         losses = losses_in(self.roles, frame)
@@ -321,16 +322,18 @@ class MadeAlike:
         """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
         if self.accelerators.is_early(node):
             return False
-        work: list[tuple[ast.AST, int]] = [(node, 0)]
+        work: list[tuple[ast.AST, tuple[Frame, ...]]] = [(node, ())]
         seen: set[Frame] = set()
         while work:
-            place, depth = work.pop(0)
+            place, path = work.pop(0)
             if not self._comes_within_frame(place):
                 return False
             frame = self.script.frame(place)
-            if is_function_frame(frame) and frame not in seen and depth <= _DEPTH:
+            if is_function_frame(frame) and frame not in seen and len(path) <= _DEPTH:
                 seen.add(frame)
-                work += [(call, depth + 1) for call in self.script.direct_callers(frame)]
+                path = (*path, frame)  # what it calls itself, such as `model.train()`, brings nobody to it
+                calls = self.script.direct_callers(frame)
+                work += [(call, path) for call in calls if self.script.frame(call) not in path]
         return True
 
     def _comes_within_frame(self, node: ast.AST) -> bool:

@@ -19,7 +19,6 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
-_LENGTHS = ("len", "__len__")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
 _DEPTH = 5
 
@@ -84,7 +83,7 @@ class WholeCounts:
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         node = _without_factor(node)
-        if isinstance(node, ast.Call) and last_name(node.func) in _LENGTHS:
+        if isinstance(node, ast.Call) and last_name(node.func) == "len":
             return True
         if isinstance(node, ast.Subscript):  # `rows[phase]`
             return self._all(partial(self._is_table, self._is_length), frame, node.value, depth)
@@ -111,9 +110,7 @@ class WholeCounts:
                 return self._is_whole(frame, node.operand, depth)
             case ast.IfExp():
                 return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
-            case ast.Call(args=[given]) | ast.Call(func=ast.Attribute(value=given)) if (
-                last_name(node.func) in _LENGTHS
-            ):
+            case ast.Call(args=[given]) if last_name(node.func) == "len":
                 return self._is_whole_length(frame, node, given)
             case ast.Call(args=[_, *_]) if last_name(node.func) in ROUNDS:
                 return all(self._is_whole(frame, one, depth) for one in node.args)

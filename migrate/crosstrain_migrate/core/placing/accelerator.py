@@ -8,7 +8,6 @@ first statement that does anything. Another function that needs one makes its ow
 from __future__ import annotations
 
 import ast
-from functools import cached_property
 from itertools import pairwise
 
 from crosstrain_migrate.core.plan import CORE, Plan, told_by
@@ -19,7 +18,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import statements, walk, walk_all
 
-from .first import choose_visible, needs_accelerator, only_sets
+from .first import choose_visible, needs_accelerator, only_sets, tells_visible
 from .known import Choice, asks_alike, done_instead
 from .waiting import given_timeout
 
@@ -175,7 +174,8 @@ class Accelerators:
 
     def choices_behind(self) -> list[ast.stmt]:
         """The statements that say which GPUs there are and to which all ways lead over the accelerator."""
-        found = [s for s in self._choose_visible if self.script.is_reached(s) and self._is_behind(s)]
+        visible = choose_visible(self.script, statements(self.script.tree))
+        found = [s for s in visible if self.script.is_reached(s) and self._is_behind(s)]
         return [s for s in found if not any(one in found for one in self.script.around(s))]
 
     def _is_behind(self, statement: ast.stmt) -> bool:
@@ -193,16 +193,6 @@ class Accelerators:
                 seen.add(frame)
                 work += self.script.callers(frame)
         return True
-
-    def _calls_choice(self, statement: ast.stmt) -> bool:
-        """`choose_gpus(args)`, `config = read(args)`, where that function says which GPUs there are."""
-        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-        called = self.script.functions(last_name(call.func)) if isinstance(call, ast.Call) else []
-        return any(self.script.frame(one) in called for one in self._choose_visible)
-
-    @cached_property
-    def _choose_visible(self) -> list[ast.stmt]:
-        return choose_visible(self.script, statements(self.script.tree))
 
     def statement(self, frame: Frame) -> ast.stmt:
         """The statement above which a frame's accelerator is made."""
@@ -308,7 +298,7 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
-        visible = [s for s in frame.body if s in self._choose_visible or self._calls_choice(s)]
+        visible = [s for s in frame.body if tells_visible(self.script, s)]
         # What the run's first accelerator leaves without effect holds no other one back.
         visible = [s for s in visible if frame is self.home or not self._is_behind(s)]
         if visible and visible[-1] is not frame.body[-1]:
@@ -326,7 +316,7 @@ class Accelerators:
     def _acting(self, body: list[ast.stmt]) -> ast.stmt | None:
         """The first statement that does something."""
         acts = [(n, s) for n, s in enumerate(body) if not isinstance(s, (*FUNCTIONS, ast.ClassDef))]
-        past = max((n for n, s in acts if s in self._choose_visible or self._calls_choice(s)), default=-1)
+        past = max((n for n, s in acts if tells_visible(self.script, s)), default=-1)
         for statement in body[past + 1 :]:
             if is_main_test(statement):
                 assert isinstance(statement, ast.If)

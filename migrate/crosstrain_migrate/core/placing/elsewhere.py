@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .first import choose_visible
 from .known import Choice, own_statement
-from .options import Options, of_class
+from .options import Options, of_class, origin
 from .sides import asks_availability
 
 _HELD = re.compile(r"str\((?P<device>[\w.]+)\) == ['\"]cpu['\"]")
@@ -228,7 +228,9 @@ def _name_given(script: Script, frame: Frame, of: ast.expr) -> str:
     if isinstance(of, ast.Name) and is_function_frame(frame) and of.id in script.parameters(frame):
         names = {one.id for one, _ in script.given_for(frame, of.id) if isinstance(one, ast.Name)}
         return names.pop() if len(names) == 1 else of.id
-    return "" if last_name(of) == "self" else last_name(of)
+    owner, name = origin(script, frame, written(of))  # `self.p`, which is `params`, which is given `args`
+    is_known = name.isidentifier() and not (is_function_frame(owner) and name in script.parameters(owner))
+    return name if is_known else "" if last_name(of) == "self" else last_name(of)
 
 
 def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> Choice | None:

@@ -100,6 +100,13 @@ def choose_visible(script: Script, statements: Iterable[ast.AST]) -> list[ast.st
     return [s for s in statements if isinstance(s, ast.stmt) and chooses_visible(s)]
 
 
+def tells_visible(script: Script, statement: ast.stmt) -> bool:
+    """Whether a statement says which GPUs there are, or calls a function that does: `choose_gpus(args)`, `config = read(args)`."""
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    called = script.functions(last_name(call.func)) if isinstance(call, ast.Call) else []
+    return bool(choose_visible(script, [statement, *(n for one in called for n in script.within(one))]))
+
+
 def chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or is_main_test(statement):

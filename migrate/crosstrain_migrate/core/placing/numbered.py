@@ -27,6 +27,8 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
     sources: dict[str, str] = {}
     if _is_chosen_before(script, home):
         return None, ""
+    if (held := _held_as_text(script)) is not None:
+        return held
     for node in numbers_among(script, _numbering(script)):
         option = options.read_by(node)
         if isinstance(node, ast.Constant):
@@ -49,6 +51,18 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
         return None, ""
     frame, text = next(iter(found.values()))
     return frame, sources.get(text, text)
+
+
+def _held_as_text(script: Script) -> tuple[Frame, str] | None:
+    """The one variable that holds the GPU's name where there are several: `name = "cuda:0"`, `name = "cuda:" + sys.argv[3]`."""
+    nodes = [n for n in _numbering(script) if any(numbers_among(script, [n]))]
+    bound = [s.targets[0] if isinstance(s := script.parent(n), ast.Assign) else None for n in nodes]
+    names = {one.id if isinstance(one, ast.Name) else "" for one in bound}
+    return (
+        (script.frame(nodes[0]), names.pop())
+        if len(nodes) > 1 and len(names) == 1 and "" not in names
+        else None
+    )
 
 
 def _is_chosen_before(script: Script, home: Frame) -> bool:

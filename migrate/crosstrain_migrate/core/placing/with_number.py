@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .asked import holds_options
-from .first import choose_visible, needs_accelerator
+from .first import needs_accelerator, tells_visible
 from .known import Choice, Place, frames_to_training, imports_of, set_by_calls
 from .numbered import gpu_number, numbers_among
 from .options import Options, root_of_text
@@ -116,7 +116,7 @@ def _below_number(script: Script, choice: Choice, number: str, known: tuple[int,
 def below_visible(script: Script, choice: Choice | None) -> Choice | None:
     """The choice below the statement that says which GPUs there are, where nothing above it needs the accelerator or a GPU."""
     suite = script.suite_of(choice.before) if choice is not None else []
-    last = max(map(place_of, choose_visible(script, suite)), default=(0, 0))
+    last = max((place_of(s) for s in suite if tells_visible(script, s)), default=(0, 0))
     if choice is None or choice.is_of_option or last < place_of(choice.before):
         return choice
     behind, above = _up_to(script, choice, last)

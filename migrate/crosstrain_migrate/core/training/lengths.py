@@ -50,15 +50,17 @@ def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
 
 
 def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
-    """Whether a loop compares its own count of batches with an attribute that a length is bound to, `if i == self.steps - 1:`,
-    and no schedule of torch is made for the steps of all processes."""
+    """Whether an attribute that a length is bound to is read beside a loop's own count of batches alone, `f"{i}/{self.steps}"`,
+    or compared with it, `if i == self.steps - 1:`, and no schedule of torch is made for the steps of all processes."""
     targets = bound.targets if isinstance(bound, ast.Assign) and isinstance(bound.value, ast.Call) else []
     if len(targets) != 1 or not written(targets[0]).startswith("self."):
         return False
-    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
-        return False
     text = written(targets[0])
     reads = [read for one in script.homes(script.frame(targets[0]), text) for read in script.reads(one, text)]
+    if reads and all(stands_by_counter(script, read) for read in reads):
+        return True
+    if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+        return False
     return any(
         isinstance(one, ast.Compare) and names_in(one) & counters_of(loop, script)
         for read in reads

@@ -95,6 +95,21 @@ TRAPS = [
         ("prepare(search)", "accelerator.backward(worst)"),
     ),
     Trap(
+        "latents in a list that has a name",
+        HARDEST.replace("search = ", "pieces = [code]\n            search = ").replace("([code]", "(pieces")
+        + TRAIN.replace("CALL", "hardest"),
+        LINES,
+        ("prepare(search)", "accelerator.backward(worst)"),
+    ),
+    Trap(
+        "and one to which the model's parameters are added",
+        HARDEST.replace(
+            "search = ", "pieces = [code]\n            pieces += model.parameters()\n            search = "
+        ).replace("([code]", "(pieces")
+        + TRAIN.replace("CALL", "hardest"),
+        ("accelerator.backward(worst)",),
+    ),
+    Trap(
         "an evaluation under attack is dealt as evaluations are",
         PERTURBED
         + TRAIN.replace("x + CALL(model, x, y)", "x.float()")

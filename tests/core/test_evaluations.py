@@ -225,6 +225,18 @@ print(run(model, DataLoader(test)))
 -> accelerator.print(loss.item())
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
+== a test that asks the clock is none for training
+def run(model, loader, end):
+    for x, y in loader:
+        if time.time() < end:
+            <step F.cross_entropy(model(x), y)>
+        else:
+            sys.exit(0)
+<model>
+run(model, DataLoader(data), time.time() + 60)
+-> loader = accelerator.prepare(loader)
+!! else loader
+!! prepare_evaluation
 == the same, divided by the loop's index, beside what is not
 def run(loader, optimizer=None):
     total, hits = 0.0, 0

@@ -62,6 +62,7 @@ def test_no_way_out_of_a_loop_leaves_an_active_loader(leave: str) -> None:
     walk = iter(loader)
     assert active.current is None
     assert len(walk) == len(iter(DataLoader(range(4), batch_size=2))) == 2
+    assert walk._num_workers == 0 and not hasattr(walk, "colour")  # type: ignore[attr-defined]  # torch's own has it, or not
     next(walk)
     next(walk)
     assert active.current is loader and loader.end_of_dataloader

@@ -224,13 +224,19 @@ class PreparedLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         prepared = self._crosstrain
         progress = prepared.progress
-        skip, resume = self._restored(super().__iter__)
+        begin, begun = super().__iter__, list[Iterator[Any]]()
+        skip, resume = self._restored(begin)
         if prepared.seedable is not None:
             prepared.seedable.set_epoch(progress.epoch)
         if prepared.skip is not None:
             skip = prepared.skip
         # The pass begins here and not at its first batch: torch draws worker seeds and starts workers in iter().
-        return Counted(self._run(self._begin(super().__iter__, skip, resume)), loader=self)
+
+        def read() -> Iterator[Any]:
+            begun[:] = [begin()]
+            return begun[0]
+
+        return Counted(self._run(self._begin(read, skip, resume)), self, begun)
 
     def _begin(self, read: Read, skip: int, resume: State | None) -> Pass:
         prepared, snapshots = self._crosstrain, None

@@ -78,7 +78,7 @@ class MadeAlike:
         if not self.differing.level(node):
             return True
         if depth == 0 and not self._is_number_there(node):
-            return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
+            return self.where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if depth and is_of_another(node):
             return False
         if isinstance(node, ast.Call):
@@ -98,7 +98,7 @@ class MadeAlike:
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):
             return False
-        if self._where_bound(node, depth):
+        if self.where_bound(node, depth):
             return True
         bound = binding(self.script, node)
         rows = bound is not None and not self._is_number_there(node) and is_rows(self.script, node, *bound)
@@ -139,7 +139,7 @@ class MadeAlike:
                 return True
         return False
 
-    def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
+    def where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""
         frame = self.script.frame(node)
         if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):
@@ -267,7 +267,8 @@ class MadeAlike:
     def _is_answer(self, node: ast.expr, depth: int) -> bool:
         """Whether a value is a loss, or another of a model's answers, or a clock's: what is the batch's own says nothing of
         others'."""
-        if CLOCK.search(ast.unparse(node)):
+        kept = self.script.values_anywhere(written(node)) if isinstance(node, ast.Attribute) else []
+        if any(CLOCK.search(ast.unparse(one)) for one in (node, *kept)):  # `self.end = time.time() + 60`
             return True
         frame = self.script.frame(node)
         losses = losses_in(self.roles, frame)
@@ -321,16 +322,18 @@ class MadeAlike:
         """Whether every process comes to a place, and to the calls of its function, when one does: each frame is asked once."""
         if self.accelerators.is_early(node):
             return False
-        work: list[tuple[ast.AST, int]] = [(node, 0)]
+        work: list[tuple[ast.AST, tuple[Frame, ...]]] = [(node, ())]
         seen: set[Frame] = set()
         while work:
-            place, depth = work.pop(0)
+            place, path = work.pop(0)
             if not self._comes_within_frame(place):
                 return False
             frame = self.script.frame(place)
-            if is_function_frame(frame) and frame not in seen and depth <= _DEPTH:
+            if is_function_frame(frame) and frame not in seen and len(path) <= _DEPTH:
                 seen.add(frame)
-                work += [(call, depth + 1) for call in self.script.direct_callers(frame)]
+                path = (*path, frame)  # what it calls itself, such as `model.train()`, brings nobody to it
+                calls = self.script.direct_callers(frame)
+                work += [(call, path) for call in calls if self.script.frame(call) not in path]
         return True
 
     def _comes_within_frame(self, node: ast.AST) -> bool:

@@ -80,8 +80,12 @@ def _is_made_of_leaves(
     script: Script, frame: Frame, stepped: ast.expr, own: set[str], depth: int = 2
 ) -> bool:
     """Whether what is stepped was made here of a list of these variables, or, as a scheduler, of what was."""
-    made = script.values(frame, written(stepped))
-    given = [one.args[0] for one in made if isinstance(one, ast.Call) and one.args]
+    text = written(stepped)
+    made = script.values(frame, text)
+    grown = [c for c in script.calls_in(frame) if is_method(c, "append", "extend", "insert")]
+    if len(script.stores(frame, text)) > len(made) or any(written(c.func.value) == text for c in grown):
+        return False  # `pieces = [code]`, to which a model's parameters are added
+    given = [one.args[0] if isinstance(one, ast.Call) and one.args else one for one in made]
     while any(isinstance(one, ast.BinOp) for one in given):  # `[latent] + noises`
         pairs = [[one.left, one.right] if isinstance(one, ast.BinOp) else [one] for one in given]
         given = [one for pair in pairs for one in pair]

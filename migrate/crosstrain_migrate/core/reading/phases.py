@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from crosstrain_migrate.core.numbers.accumulators import CLOCK
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
@@ -79,7 +80,9 @@ class Phases:
             if isinstance(one, ast.If) and below not in one.orelse:
                 tests.append(one.test)
             below = one
-        return [one for one in tests if not isinstance(one, ast.Constant)]
+        return [
+            one for one in tests if not isinstance(one, ast.Constant) and not CLOCK.search(ast.unparse(one))
+        ]
 
     def _told(self, test: ast.expr, call: ast.Call, function: Function) -> ast.expr | None:
         """A function's test in the words of its caller; None where it asks for what the function computes."""

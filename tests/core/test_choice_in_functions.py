@@ -244,6 +244,11 @@ BEGINS = {
     "the device": GIVEN_DEVICE,
     "the first GPU": GIVEN_DEVICE.replace('"cuda" if', '"cuda:0" if'),
     "imported": "from options import args\nTrainer(args).train()",
+    "given": """parser = argparse.ArgumentParser()
+parser.add_argument("--use_gpu", type=int)
+def main(args):
+    Trainer(args).train()
+main(parser.parse_args())""",
 }
 
 
@@ -263,6 +268,7 @@ an object => settings.use_gpu => settings.read(given) => cpu=not settings.use_gp
 a device's name => True => settings.read(given) => device=settings.use_gpu
 the device => True => args = read(parser) => cpu=str(args.use_gpu) == 'cpu'
 the first GPU => True => args = read(parser) => device=args.use_gpu
+given => self.own.use_gpu => def main(args): => cpu=not args.use_gpu
 imported => self.args.use_gpu => from options import args => cpu=not args.use_gpu
 """)
 def test_a_choice_in_a_class_is_known_below_the_options(

@@ -229,7 +229,8 @@ def _name_given(script: Script, frame: Frame, of: ast.expr) -> str:
         names = {one.id for one, _ in script.given_for(frame, of.id) if isinstance(one, ast.Name)}
         return names.pop() if len(names) == 1 else of.id
     owner, name = origin(script, frame, written(of))  # `self.p`, which is `params`, which is given `args`
-    is_known = name.isidentifier() and not (is_function_frame(owner) and name in script.parameters(owner))
+    is_own = script.class_of(owner) is not None or owner is frame  # a parameter that several calls give
+    is_known = name.isidentifier() and not (is_own and name in script.parameters(owner))
     return name if is_known else "" if last_name(of) == "self" else last_name(of)
 
 
@@ -246,13 +247,15 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
         is_imported = any(name == (a.asname or a.name) for one in imports for a in one.names)
         made = [*script.stores(home, name), *_calls_on(script, home, name), *(imports if is_imported else ())]
         places += [*stores, *made]
-        if not made:
+        if not made and name not in script.parameters(home):
             return None
         code = code.replace(text, own)
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
-    if not places or not known <= {*asked.values(), "str"}:
+    if not known <= {*asked.values(), "str"}:
         return None
-    before = behind(script, home, max(places, key=place_of))
+    before = (
+        behind(script, home, max(places, key=place_of)) if places else script.first_statement(home)
+    )  # of a function that is given the options
     return Choice(code, home, before) if before is not None else None
 
 

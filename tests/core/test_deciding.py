@@ -93,7 +93,9 @@ for epoch in range(9): |     history.append(train()) |     if np.asarray([histor
 plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) | plan.step(train())\
  => plan.step(accelerator.reduce(train(), "mean"))
 found = {'loss': train(), 'epoch': 1} | if found['loss'] < best: |     <save>\
- => found['loss'] = accelerator.reduce(found['loss'], "mean")"""
+ => found['loss'] = accelerator.reduce(found['loss'], "mean")
+value = train() | name = 'at_{}_{:.2f}.pt'.format(best, value) | torch.save(model, name); torch.load(name)
+value = train() | torch.save(model, f"{value:.3f}.pt")"""
 
 
 def _decision(row: str) -> tuple[str, str]:
@@ -115,6 +117,7 @@ def test_what_may_differ_decides_by_its_mean(body: str, expected: str) -> None:
         "value = train()\nif value < best:\n    print(value, rows.apply(abs))",  # shown, and no more
         "words = []\nfor n in range(9):\n    word = model(words).argmax().item()\n    if word == 3:\n        break\n"
         "    if word > 7:\n        break\n    words.append(word)",  # a word that a model chooses has no mean
+        "value = train()\ntorch.save(model, f'{value}.pt')\nprint(f'{value:.2f}')",  # a text, perhaps, and a line
         "if rows.mean() > 0:\n    torch.save(model, 'a.pt')",  # the same on every process
         "def entered(found, key):\n    found[key].append(train())\n    return found, key\ndef started():\n"
         "    found = {'a': []}\n    return found, 1\nfound, other = started()\nfor key in 'ab':\n"

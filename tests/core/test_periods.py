@@ -15,6 +15,7 @@ seen = []
 for epoch in range(2):
     order = torch.randperm(len(rows))
     for n in range({numbers}):
+        at = order[n] if epoch else n
         x, y = rows[{place}], targets[{place}]
         torch.nn.functional.mse_loss(model(x), y).backward()
         seen.append(int({place}))
@@ -27,7 +28,7 @@ PERIOD = "n % 4 == 0 and n > 0"
 ALL = "len(rows)"
 
 
-@pytest.mark.parametrize("place", ["n", "order[n]", "order[n].item()"])
+@pytest.mark.parametrize("place", ["n", "order[n]", "order[n].item()", "at"])
 def test_rows_are_shared_and_turns_are_counted(place: str, tmp_path: Path) -> None:
     """Processes that stepped by the numbers of their rows would step at different times, and wait for ever."""
     convert(write(tmp_path, train=SCRIPT.format(place=place, test=PERIOD, numbers=ALL)), "train")

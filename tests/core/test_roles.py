@@ -19,6 +19,27 @@ for x, y in loader:
 -> accelerator.backward(loss * 0.5)
 !! prepare(parts
 !! prepare(targets
+== nor are those of a batch that a function is given
+<model>
+loader = DataLoader(data, batch_size=8)
+def pieces(x, y):
+    x = x.float()
+    parts = torch.split(x, 2)
+    targets = y.split(2)
+    for a, b in zip(parts, targets):
+        F.cross_entropy(model(a), b).backward()
+for x, y in loader:
+    pieces(x, y)
+    optimizer.step()
+-> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+!! prepare(parts
+!! prepare(targets
+== pieces of all rows are data
+<model>
+parts = torch.split(rows, 8)
+for x in parts:
+    <step model(x).mean()>
+-> model, optimizer, parts = accelerator.prepare(model, optimizer, parts)
 == a loop that makes a model in each of its turns goes over trainings
 for scale in scales:
     <model>

@@ -229,6 +229,16 @@ def test_a_batch_by_which_the_rate_is_made_stays_and_is_said() -> None:
     assert ["rate is comp" in one.reason for one in notes(text, "CT301") if "batch" in one.reason] == [True]
 
 
+@pytest.mark.parametrize(
+    "wrapper", ["DataParallel(model).cuda()", "parallel.DistributedDataParallel(model, [0])"]
+)
+def test_what_the_wrapper_moved_is_moved(wrapper: str) -> None:
+    behind = "z = torch.zeros(8, 1)\nmodel(z)\nz = model(x=torch.rand(1))\nz = model(z)\nprint(len(z))\n"
+    after = text_of(_script("", behind, f"torch.nn.{wrapper}"))
+    first, second = "model(z.to(accelerator.device))", "model(x=torch.rand(1).to(accelerator.device))"
+    assert f"{first}\nz = {second}\nz = model(z)\n" in after and "z = torch.zeros(8, 1)\n" in after
+
+
 # A model that is wrapped under a condition is prepared whether or not that holds.
 HEAD = """
 import argparse

@@ -42,6 +42,7 @@ from .placing.made_tensors import (
     casts_to_cpu,
     computes_with_own_tensors,
     is_made_on_cpu,
+    plan_given_to_wrapped,
     plan_made_tensors,
     plan_one_hot_rows,
 )
@@ -216,6 +217,7 @@ def _planned_by(
         steps = mapping.Mapping(plan, accelerators)
         steps.run()
         Devices(plan, accelerators, steps.ordinals).run()
+        plan_given_to_wrapped(plan, accelerators)
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
@@ -302,6 +304,7 @@ def _plan_numbers(
         plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:
         plan_one_hot_rows(plan, code, set(roles.frames))
+        plan_given_to_wrapped(plan, accelerators)
     return merging.loops, saved_apart
 
 

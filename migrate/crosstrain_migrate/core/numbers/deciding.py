@@ -7,8 +7,10 @@ process, its mean over the processes decides, so that none stops, saves or slows
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
+from crosstrain_migrate.core.output.writers import path_of_write, saves_weights
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import Certain
@@ -59,6 +61,8 @@ class Decisions:
             )  # the main process's own
             for one in () if saves_by_clock else atoms:
                 self._alike.repair(one, node)
+        for number in self._numbers_of_names():
+            self._alike.where_bound(number, 1)
         for node, by in decisions:
             for call in self._redrawing(node) if not self._is_own(node, by) else ():
                 context = f"{self._alike.accelerator(call)}.common_draws()"
@@ -90,6 +94,19 @@ class Decisions:
                         yield node, node.test
                 elif isinstance(node, ast.Call) and node.args and self._steps_scheduler(frame, node):
                     yield node, node.args[0]
+
+    def _numbers_of_names(self) -> list[ast.expr]:
+        """The numbers in the names of weights that are saved behind a pass: each process would save, and load, its own."""
+        paths = [
+            path
+            for call in self.script.calls
+            if saves_weights(self.script, call) and not self.differing.is_in_pass(call)
+            for path in [path_of_write(self.script, call)]
+            if path is not None
+        ]
+        texts = [v for p in paths for v in (p, *self.script.values(self.script.frame(p), written(p)))]
+        names = [n for text in texts for n in walk(text) if isinstance(n, ast.Name | ast.Attribute)]
+        return [n for n in names if self.differing.level(n) and _is_shown_as_number(self.script, n)]
 
     def _steps_scheduler(self, frame: Frame, call: ast.Call) -> bool:
         is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
@@ -236,6 +253,15 @@ class Decisions:
         loop = self.script.loop_of(node)
         steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
         return loop if loop in self.differing.loops or loop in steps else None
+
+
+def _is_shown_as_number(script: Script, node: ast.expr) -> bool:
+    """`"{:.2f}".format(x)`, `"%.2f" % x`, `f"{x:.2f}"`"""
+    above = [one for one in script.around(node) if isinstance(one, ast.expr)]
+    forms = [one.format_spec or one for one in above if isinstance(one, ast.FormattedValue)]
+    forms += [one.func for one in above if is_method(one, "format")]
+    forms += [one.left for one in above if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod)]
+    return any(re.search(r"\.\d+[efg]", ast.unparse(one)) for one in forms)
 
 
 def _ends(test: ast.If, node: ast.AST) -> bool:

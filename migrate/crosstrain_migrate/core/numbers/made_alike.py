@@ -78,7 +78,7 @@ class MadeAlike:
         if not self.differing.level(node):
             return True
         if depth == 0 and not self._is_number_there(node):
-            return self._where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
+            return self.where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if depth and is_of_another(node):
             return False
         if isinstance(node, ast.Call):
@@ -98,7 +98,7 @@ class MadeAlike:
             return self._where_collected(node, depth) or self._entered(node, at) or self._where_read(node, at)
         if has_no_mean(self.script, node):
             return False
-        if self._where_bound(node, depth):
+        if self.where_bound(node, depth):
             return True
         bound = binding(self.script, node)
         rows = bound is not None and not self._is_number_there(node) and is_rows(self.script, node, *bound)
@@ -139,7 +139,7 @@ class MadeAlike:
                 return True
         return False
 
-    def _where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
+    def where_bound(self, node: ast.expr, depth: int, reduces: bool = True) -> bool:
         """A variable: behind the assignment that is read, or behind that of what is assigned there."""
         frame = self.script.frame(node)
         if depth > _DEPTH or not isinstance(node, ast.Name | ast.Attribute):

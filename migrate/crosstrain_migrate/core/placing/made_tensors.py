@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.core.distributed.wrappers import is_parallel
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import (
     FUNCTIONS,
@@ -24,10 +25,11 @@ from crosstrain_migrate.core.reading.in_step import InStep
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, words, written
+from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, words, written
 from crosstrain_migrate.syntax.scopes import suites
 from crosstrain_migrate.syntax.walks import walk
 
+from .accelerator import Accelerators
 from .device_edits import DeviceEdits
 
 RULE = "CT105"
@@ -92,6 +94,29 @@ def plan_one_hot_rows(plan: Plan, code: InStep, training: set[Frame]) -> None:
                 _place(plan, made, f"{written(index)}.device", is_old=False)
 
 
+def plan_given_to_wrapped(plan: Plan, accelerators: Accelerators) -> None:
+    """Moves what is made on the CPU and given to a model that was wrapped: DistributedDataParallel and DataParallel moved it."""
+    script = plan.script
+    bound = [script.statement(call) for call in script.calls if is_parallel(script, call)]
+    targets = [one for assign in bound if isinstance(assign, ast.Assign) for one in assign.targets]
+    wrapped = {written(one) for target in targets for one in getattr(target, "elts", [target])}
+    for call in script.calls:
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        for given in arguments if _variable(script, call.func) in wrapped else ():
+            made = _last_bound(script, given)
+            if makes_tensor(script, made) and not _has_device(made):
+                code = "{given}.to(" + accelerators.state(call) + ".device)"
+                plan.replace(given, RULE, "the wrapper moved it", code, _GROUP, given=given)
+
+
+def _last_bound(script: Script, given: ast.expr) -> ast.expr:
+    """What a variable is bound to last above the statement that gives it to a call; else what is given."""
+    here = place_of(script.statement(given))
+    stores = map(script.statement, script.stores(script.frame(given), written(given)))
+    last = max((one for one in stores if place_of(one) < here), key=place_of, default=None)
+    return last.value if isinstance(last, ast.Assign) else given
+
+
 def makes_tensor(script: Script, node: ast.AST) -> bool:
     """`torch.zeros(n, 8)`"""
     name = script.dotted(node.func) if isinstance(node, ast.Call) else ""
@@ -148,8 +173,8 @@ def _variable(script: Script, called: ast.expr) -> str:
     return written(called) if script.dotted(called) == written(called) else ""
 
 
-def _has_device(call: ast.Call) -> bool:
-    return any(keyword.arg in ("device", "out", None) for keyword in call.keywords)
+def _has_device(call: ast.expr) -> bool:
+    return any(one.arg in ("device", "out", None) for one in getattr(call, "keywords", ()))
 
 
 def _beside(script: Script, call: ast.Call) -> str:

@@ -23,11 +23,11 @@ from .ranges import Ranges
 from .script import Script
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
+PIECES = words("split chunk unbind")  # of a tensor
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
 # Methods whose result is not data: parts of containers, of modules, of text.
-NO_DATA = words(
-    "count items keys values parameters named_parameters modules children split chunk sorted listdir"
-    " glob named_modules state_dict unbind"
+NO_DATA = PIECES | words(
+    "count items keys values parameters named_parameters modules children sorted listdir glob named_modules state_dict"
 )
 
 
@@ -109,9 +109,8 @@ class TrainingData:
             return False
         hit = False
         for call in self.script.callers(frame):
-            # What it computes there is not trained.
             if self.script.is_without_gradient(call) or is_left_out(self.script, node, call):
-                continue
+                continue  # what it computes there is not trained
             flags = told(self.script, facts(self.script, node) | self._wanted.get(node, set()), frame, call)
             if flags is None:
                 continue
@@ -232,9 +231,7 @@ class TrainingData:
 
     def _iterated_around(self, function: Function, node: ast.AST) -> list[ast.expr]:
         """What the comprehensions and loops around a node of a function go over."""
-        found = [
-            one.generators[0].iter for one in self.script.around(node) if isinstance(one, COMPREHENSIONS)
-        ]
+        found = [n.generators[0].iter for n in self.script.around(node) if isinstance(n, COMPREHENSIONS)]
         found += [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         return [source for one in found for source in self.sources(function, one)]
 
@@ -335,7 +332,9 @@ class TrainingData:
                 inside = set(map(id, walk(outer)))
                 if any(id(store) in inside for store in stores):
                     return True
-        if depth > 2 or not is_function_frame(frame) or name not in self.script.parameters(frame) or stores:
+        values = self.script.values(frame, name)  # `x = x.detach()` is another word for it
+        is_other = len(values) < len(stores) or any(name not in names_in(one) for one in values)
+        if depth > 2 or not is_function_frame(frame) or name not in self.script.parameters(frame) or is_other:
             return False
         calls = self.script.callers(frame)
         given = [(call, self.script.argument_for(call, frame, name)) for call in calls]
@@ -379,6 +378,9 @@ class TrainingData:
             return any(self._comes_from_batch(frame, root_of(one), node, 0) for one in read)
         if isinstance(node, ast.Name) and node.id in self.script.parameters(frame):
             return self._comes_from_batch(frame, node.id, node, 0)
+        cuts = [one for one in self._calls_for(frame, written(node)) if self.script.last(one.func) in PIECES]
+        if any(self._comes_from_batch(frame, name, node, 0) for one in cuts for name in names_in(one)):
+            return True
         if not isinstance(node, ast.Name):
             root = root_of(node)
             around = [one for one in self.script.loops_around(loop) if isinstance(one, ast.For)]

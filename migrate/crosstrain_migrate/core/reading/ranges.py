@@ -124,13 +124,15 @@ class Ranges:
         """What is asked for its element of this number, where the range goes over all of its elements, or where the element is
         a batch: `x, y = rows[i]`, of which the body moves a part to a device."""
         moved = {root_of(n.func) for n in body if is_method(n, "to", "cuda")}
+        bound = [n for n in body if isinstance(n, ast.Assign) and number in names_in(n.value)]
+        places = {number, *names_stored_in(*(n.targets[0] for n in bound if _is_place(n.value)))}
         found = [
             node.value
             for node in body
             if isinstance(node, ast.Subscript)
             and isinstance(node.ctx, ast.Load)
-            and number in names_in(node.slice)
-            and (_is_arithmetic(node.slice) or _is_looked_up(node.slice))
+            and places & names_in(node.slice)
+            and _is_place(node.slice)
             and not self._does_something(node)
         ]
         batches = [
@@ -194,8 +196,12 @@ def item_of(loop: ast.For) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _is_looked_up(node: ast.expr) -> bool:
-    """Whether an element's place is an element itself: `rows[order[n]]`, `rows[order[n].item()]`"""
+def _is_place(node: ast.expr) -> bool:
+    """Whether an expression says which element: `n + 1`, `order[n]`, `order[n].item()`, `order[n] if mixed else n`."""
+    if isinstance(node, ast.IfExp):
+        return _is_place(node.body) and _is_place(node.orelse)
+    if _is_arithmetic(node):
+        return True
     if is_method(node, "item") or (isinstance(node, ast.Call) and written(node.func) == "int" and node.args):
         node = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
     return isinstance(node, ast.Subscript) and _is_arithmetic(node.slice)

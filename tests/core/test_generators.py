@@ -32,6 +32,18 @@ def train(source):
         learn(model, optimizer, x, y)
 train(scaled(DataLoader(TensorDataset(rows, targets), batch_size=4)))
 -> train(scaled(accelerator.prepare(DataLoader(TensorDataset(rows, targets), batch_size=4))))
+== a generator over a loader that a factory of its class makes
+class Loader(DataLoader):
+    @classmethod
+    def over(cls, *data):
+        made = cls(TensorDataset(*data), batch_size=4)
+        return made
+def timed(batches):
+    for item in batches:
+        yield 0.5, item
+for _, (x, y) in timed(Loader.over(rows, targets)):
+    learn(model, optimizer, x, y)
+-> for _, (x, y) in timed(accelerator.prepare(Loader.over(rows, targets))):
 == a generator that needs its batches on the CPU
 def turned(batches):
     for x, y in batches:

@@ -143,10 +143,8 @@ class Certain:
 
     def _makes_loader(self, value: ast.expr) -> bool:
         for call in (n for n in walk(value) if isinstance(n, ast.Call)):
-            if self.script.last(call.func) == "DataLoader":
-                return True
-            bases = [base for cls in self.script.classes(self.script.last(call.func)) for base in cls.bases]
-            if any(last_name(base) == "DataLoader" for base in bases):
+            cls = self.script.class_made(call)
+            if "DataLoader" in (self.script.last(call.func), *map(last_name, cls.bases if cls else ())):
                 return True
         return False
 

@@ -45,6 +45,8 @@ class Script(Code):
         while isinstance(value, ast.Call):
             if made := self.classes(self.last(value.func)):
                 return made[0]
+            if written(value.func) == "cls":  # in a class's own factory
+                return self.class_of(self.frame(value))
             if last_name(value.func) in _WRAPPERS and value.args:
                 value = value.args[0]
             elif is_method(value, *_GIVE_SELF):

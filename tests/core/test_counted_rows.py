@@ -90,6 +90,23 @@ def test_a_number_of_batches(then: str, after: str) -> None:
 
 
 @each_row("""
+head => total => is_own
+tqdm(loader, total=TOTAL) => count => True
+tqdm(enumerate(loader), total=TOTAL) => int(len(rows) / args.batch_size) => True
+tqdm(loader, total=TOTAL) => args.steps => False
+tqdm(loader, total=TOTAL) => len(loader) => False
+show(loader, total=TOTAL) => count => False
+""")
+def test_a_bar_in_the_head_of_a_loop_ends_with_the_batches_of_its_process(
+    head: str, total: str, is_own: bool
+) -> None:
+    pair = "x, y" if "enumerate" not in head else "i, (x, y)"
+    script = TRAINING.replace("for x, y in loader", f"for {pair} in {head.replace('TOTAL', total)}")
+    after = converted(script.format(count="len(rows) // args.batch_size", size="1", then="pass"))
+    assert (f"min({total}, len(loader))" in after) is is_own and total in after
+
+
+@each_row("""
 turn => is_own
 i // count => True
 i // 9 + count => False

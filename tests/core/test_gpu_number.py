@@ -343,3 +343,16 @@ def test_the_number_of_settings_that_a_file_replaces_below(moved: str) -> None:
     )
     assert "cfg\naccelerator" not in after
     assert ("loss_of(out, y, accelerator.device)" in after) is (moved == "device")
+
+
+@each_row(r"""
+runs => is_known
+train(args.gpu) => True
+for n in (0, 1): train(n)\ntrain(2) => False
+""")
+def test_a_variable_that_holds_the_number_and_then_its_device(runs: str, is_known: bool) -> None:
+    own = 'def train(device):\n    device = torch.device(f"cuda:{device}")\n    model = torch.nn.Linear(4, 2).to(device)\n'
+    text = SCRIPT[: SCRIPT.index("def train")].format(begin=PARSED) + own
+    text += SCRIPT.partition("device=None):\n")[2].format(batch=TO_DEVICE, chosen=runs)
+    assert ("device=args.gpu" in converted(text)) is is_known
+    assert ("chooses no GPU any more" in str(notes(text, "CT105"))) is not is_known

@@ -268,7 +268,7 @@ class MadeAlike:
         """Whether a value is a loss, or another of a model's answers, or a clock's: what is the batch's own says nothing of
         others'."""
         kept = self.script.values_anywhere(written(node)) if isinstance(node, ast.Attribute) else []
-        if any(CLOCK.search(ast.unparse(one)) for one in (node, *kept)):  # `self.end = time.time() + 60`
+        if all(CLOCK.search(ast.unparse(one)) for one in kept or [node]):  # `self.end = time.time() + 60`
             return True
         frame = self.script.frame(node)
         losses = losses_in(self.roles, frame)

@@ -220,15 +220,17 @@ def _without_factor(node: ast.expr) -> ast.expr:
 
 
 def plan_bars(plan: Plan, data: Data) -> None:
-    """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, or over their rows, ends with those of its process."""
+    """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, or over their rows, ends with those of its process; so
+    does one in the loop's head, `tqdm(loader, total=len(rows) // size)`."""
     script, loop = plan.script, data.loop
     if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
         return
     counts = WholeCounts(plan, data, loop)
     moves = [n for n in walk_all(loop.body) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
-    for call in script.calls_in(data.frame):
-        bars = script.names_of(call) & steps.keys() if BARS.search(last_name(call.func)) else set()
+    head, steps[""] = [*walk(loop.iter)], ast.Constant(1)
+    for call in (one for one in script.calls_in(data.frame) if BARS.search(last_name(one.func))):
+        bars = {""} if call in head else script.names_of(call) & steps.keys()
         for total in [k.value for k in call.keywords if k.arg == "total" and bars]:
             step = steps[min(bars)]
             batches = f"len({data.node.id})"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import stores_in
 
 from .options import Options, origin
 from .sides import asks_place, side_of
@@ -35,6 +36,8 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
             found[node.value] = (None, str(node.value))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             place = origin(script, script.frame(node), written(node), through_names=True)
+            if place[1] in map(written, stores_in(script.statement(node))):
+                return None, ""  # which is a device from here on
             sources[written(node)] = script.source(node)  # in the author's quotes
             key = place if option is None else option.call
             if (
@@ -88,8 +91,10 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
         elif is_method(node, "to") and node.args and isinstance(first := node.args[0], ast.Subscript):
             if isinstance(first.slice, ast.Constant) and last_name(first.value) in spread:
                 number_of = first
-        elif (found := _number_in(script, node)) is not None and not _is_device(script, found):
-            number_of = found
+        elif (found := _number_in(script, node)) is not None:
+            is_text = isinstance(node, ast.JoinedStr | ast.BinOp) or is_method(node, "format")
+            # `device = torch.device(f"cuda:{device}")`
+            number_of = found if is_text or not _is_device(script, found) else None
         if number_of is not None and script.is_reached(node) and not _is_of_file(script, node):
             yield number_of
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.keys import option_of, texts_given
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
@@ -144,7 +144,7 @@ def origin(script: Script, frame: Frame, text: str, *, through_names: bool = Fal
     # Asked by its root: a variable that is bound to a part of its own, `x = x.data`, has a longer text each time.
     while is_function_frame(frame) and (frame, root := root_of_text(text)) not in seen:
         seen.add((frame, root))
-        own = script.values(frame, root)
+        own = [one for one in script.values(frame, root) if root not in names_in(one)]  # `gpu = int(gpu)`
         calls = script.callers(frame) if root in script.parameters(frame) and not own else []
         found: tuple[Frame, ast.expr | None] = frame, None
         if root.startswith("self."):

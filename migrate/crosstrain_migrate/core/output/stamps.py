@@ -332,16 +332,10 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
     given = [value for value, _ in script.given_for(frame, node.id)]
     if given or getattr(frame, "name", "") != "__init__":
         return given
-    return [k.value for call in _makes(script, frame) for k in call.keywords if k.arg == node.id]
+    return [k.value for call, k in script.given_by_name.get(node.id, ()) if _makes(script, call, frame)]
 
 
-def _makes(script: Script, init: Frame) -> list[ast.Call]:
-    """The calls that make an object which an `__init__` fills, also one of a class that hands on what it is given by name."""
-    called = (
-        (call, name)
-        for call in script.calls
-        for name in (script.last(call.func), *script.classes_held(call.func))
-    )
-    return [
-        call for call, name in called if any(init in script.all_methods(one) for one in script.classes(name))
-    ]
+def _makes(script: Script, call: ast.Call, init: Frame) -> bool:
+    """Whether a call makes an object which an `__init__` fills, also one of a class that hands on what it is given by name."""
+    names = (script.last(call.func), *script.classes_held(call.func))
+    return any(init in script.all_methods(one) for name in names for one in script.classes(name))

@@ -58,7 +58,7 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
 
 def _held_as_text(script: Script) -> tuple[Frame, str] | None:
     """The one variable that holds the GPU's name where there are several: `name = "cuda:0"`, `name = "cuda:" + sys.argv[3]`."""
-    nodes = [n for n in _numbering(script) if any(numbers_among(script, [n]))]
+    nodes = [node for node, _ in _numbered(script, _numbering(script))]
     bound = [s.targets[0] if isinstance(s := script.parent(n), ast.Assign) else None for n in nodes]
     names = {one.id if isinstance(one, ast.Name) else "" for one in bound}
     return (
@@ -79,6 +79,10 @@ def _is_chosen_before(script: Script, home: Frame) -> bool:
 def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """What stands where a GPU's number does, also in `.to(gpus[0])` beside `DataParallel(model, device_ids=gpus)`. A device
     that was made of one, `x.cuda(device)`, is none."""
+    return (number for _, number in _numbered(script, nodes))
+
+
+def _numbered(script: Script, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, ast.expr]]:
     spread = {last_name(k.value) for call in script.calls for k in call.keywords if k.arg == "device_ids"} - {
         ""
     }
@@ -96,7 +100,7 @@ def numbers_among(script: Script, nodes: Iterable[ast.AST]) -> Iterator[ast.expr
             # `device = torch.device(f"cuda:{device}")`
             number_of = found if is_text or not _is_device(script, found) else None
         if number_of is not None and script.is_reached(node) and not _is_of_file(script, node):
-            yield number_of
+            yield node, number_of
 
 
 def numbered_lists(script: Script) -> set[str]:

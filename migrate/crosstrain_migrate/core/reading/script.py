@@ -220,6 +220,15 @@ class Script(Code):
                 return source is not self.module(function) and any(defines)
         return False
 
+    @cached_property
+    def given_by_name(self) -> dict[str, list[tuple[ast.Call, ast.keyword]]]:
+        """What reached calls are given by a name."""
+        found: dict[str, list[tuple[ast.Call, ast.keyword]]] = defaultdict(list)
+        for call in self.calls:
+            for one in call.keywords:
+                found[one.arg or "**"].append((call, one))
+        return found
+
     def classes_held(self, func: ast.expr) -> list[str]:
         """The classes that a variable may be, `kind = Plain if small else Deep`, where it is called: `kind(...)`."""
         values = self.values(self.frame(func), func.id) if isinstance(func, ast.Name) else []

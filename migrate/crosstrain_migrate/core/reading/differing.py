@@ -30,7 +30,7 @@ from .variables import Variables
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
 _SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
-_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict state_dict")
+_SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
 
 
 class Differing:
@@ -196,6 +196,8 @@ class Differing:
 
     def _of_call(self, call: ast.Call) -> int:
         name = last_name(call.func)
+        if name == "state_dict" and isinstance(self.script.parent(call), ast.List | ast.Tuple | ast.Dict):
+            return ALIKE  # what stands beside weights in a checkpoint is no less alike for them
         if name in _SAME_CALLS:
             return max(map(self.level, call.args)) if self._counts_found(call) else ALIKE
         if (
@@ -337,10 +339,8 @@ class Differing:
         return [(name, level) for name, level in found if level]
 
     def _members_returned(self, call: ast.Call) -> list[tuple[str, int]]:
-        functions = self.script.functions_of(call)
-        returns = [
-            (f, n.value) for f in functions for n in self.script.within(f) if isinstance(n, ast.Return)
-        ]
+        found = self.script.functions_of(call)
+        returns = [(f, n.value) for f in found for n in self.script.within(f) if isinstance(n, ast.Return)]
         return [one for f, value in returns if value is not None for one in self._members_alone(f, value)]
 
     def _bind(self, target: ast.expr, level: int) -> None:

@@ -4,11 +4,13 @@ import copy
 import pickle
 from collections import namedtuple
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 import torch
 from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.counted import Counted
 from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import skip_first_batches
@@ -63,6 +65,9 @@ def test_no_way_out_of_a_loop_leaves_an_active_loader(leave: str) -> None:
     assert active.current is None
     assert len(walk) == len(iter(DataLoader(range(4), batch_size=2))) == 2
     assert walk._num_workers == 0 and not hasattr(walk, "colour")  # type: ignore[attr-defined]  # torch's own has it, or not
+    assert not hasattr(chain.__new__(Counted), "colour"), (
+        "one that is half made, as copies are, has nothing to ask"
+    )
     next(walk)
     next(walk)
     assert active.current is loader and loader.end_of_dataloader

@@ -22,7 +22,7 @@ class Counted(chain[Any]):
 
     batches: Generator[Any, None, None]
     loader: Sized
-    read: Sequence[Iterator[Any]]  # torch's own iterator, once it is there
+    read: Sequence[Iterator[Any]] = ()  # torch's own iterator, once it is there
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not self.read:

@@ -56,9 +56,8 @@ class Decisions:
         for node, by in decisions:
             # What keeps the best of numbers that are bound here is alike with them.
             atoms = sorted(self._alike.atoms(by), key=lambda one: binding(self.script, one) is None)
-            saves_by_clock = CLOCK.search(ast.unparse(by)) and self._only_saves(
-                node
-            )  # the main process's own
+            # What only saves by a clock is the main process's own.
+            saves_by_clock = CLOCK.search(ast.unparse(by)) and self._only_saves(node)
             for one in () if saves_by_clock else atoms:
                 self._alike.repair(one, node)
         for number in self._numbers_of_names():

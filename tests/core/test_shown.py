@@ -56,7 +56,8 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_reduced"), [('kept["sum"] / kept["rows"]', True), ('sum(kept["all"]) / len(kept["all"])', False)]
+    ("shown", "is_reduced"),
+    [('kept["sum"] / kept["rows"]', True), ('sum(kept["all"]) / len(kept["all"])', False)],
 )
 def test_a_list_beside_sums_in_a_dictionary_is_not_added_up(shown: str, is_reduced: bool) -> None:
     steps = """kept["all"].append(loss.item())

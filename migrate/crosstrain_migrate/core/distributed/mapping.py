@@ -73,7 +73,9 @@ def shards_layers(script: Script) -> ast.Call | None:
     """A collective of a layer's own, where nothing averages the gradients: the processes share one model. Beside a wrapper, or
     a function of the script's own that gives gradients to a collective, it shares statistics (a synchronised normalisation)."""
     collectives = [call for call in script.calls if _COLLECTIVE.search(script.dotted(call.func))]
-    averaged = (getattr(n, "attr", "") == "grad" for n in walk_all({script.frame(call) for call in collectives}))
+    averaged = (
+        getattr(n, "attr", "") == "grad" for n in walk_all({script.frame(call) for call in collectives})
+    )
     if has_wrapper(script) or any(averaged):
         return None
     for call in collectives:

@@ -81,7 +81,8 @@ class Ranks:
             if self._dotted(call) != "torch.cuda.device_count" or is_inside:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                has_all = not self.script.spawns and self._multiplies(call) and keeps_parallel(self.script)
+                is_for_replicas = self._multiplies(call) and keeps_parallel(self.script)
+                has_all = not self.script.spawns and (is_for_replicas or self.script.is_shared(call))
                 code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)

@@ -64,7 +64,8 @@ class Files:
                 self._opened(call)
             elif (
                 writers.writes_file(self.script, call)
-                and self._is_used(call)
+                and self.audience.is_all(call)  # and every process makes something of what it returns
+                and not writers.stands_alone(self.script, call)
                 and not self._is_temporary(call)
             ):
                 self.leave(call)
@@ -94,10 +95,6 @@ class Files:
             return not any(writers.opens_to_write(self.script, one) for one in call.args)
         values = self.script.values(self.script.frame(call), written(path)) if path is not None else []
         return any(writers.opens_to_write(self.script, value) for value in values)
-
-    def _is_used(self, call: ast.Call) -> bool:
-        """Whether every process makes something of what a call returns."""
-        return self.audience.is_all(call) and not writers.stands_alone(self.script, call)
 
     def guard(
         self, statement: ast.stmt, call: ast.Call | None = None, reads: Sequence[ast.Call] = ()
@@ -130,6 +127,8 @@ class Files:
             self._wait_for_readers(call)
         if call is not None and (again := self.read.made_again(call, paths)) is not None:
             self.emptied.update(() if self._wait_behind(statement) else [again])
+        elif call is not None and self.read.by_kind(call, paths, self.accelerators.roles.backwards):
+            self._wait_behind(statement)
         self._ended += self.read.filled(call, statement) if call is not None else []
         self.let_one(statement)
         return True
@@ -384,12 +383,9 @@ class Files:
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, made)
         for sync in self.script.calls:  # which the null device refuses
             is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)
+            is_near = self.script.module(sync) is self.script.module(call)
             statement = self.script.statement(sync)
-            if (
-                is_sync
-                and self.script.module(sync) is self.script.module(call)
-                and statement not in self._guards
-            ):
+            if is_sync and is_near and statement not in self._guards:
                 self._guarded(statement)
 
 

@@ -281,20 +281,24 @@ class Meetings:
 
 
 def null_device(
-    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
+    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, other: str = "os.devnull"
 ) -> None:
-    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
-    `path` is asked to open itself."""
-    module = plan.script.module(path)
+    """The file at `path` is the null device, or another one, on all but the main process, which `state` knows."""
     given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
-    other = f"{made}(os.devnull)" if made else "os.devnull"
     code = f"{given} if {state}.is_main_process else {other}"
-    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
+    is_asked = isinstance(plan.script.parent(path), ast.Attribute)  # to open itself
+    plan.replace(path, rule, reason, f"({code})" if is_asked else code, group, path=path)
+    import_for(plan, path, other, rule, group)
+
+
+def import_for(plan: Plan, node: ast.AST, code: str, rule: str, group: str) -> None:
+    """The standard library's module that new code asks, `tempfile.mkdtemp()`, is imported where it is not."""
+    module, wanted = plan.script.module(node), "tempfile" if "tempfile." in code else "os"
     names = {
         a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
     }
-    if "os" not in {name.split(".")[0] for name in names}:
-        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))
+    if wanted not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code=f"import {wanted}"))
 
 
 def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:

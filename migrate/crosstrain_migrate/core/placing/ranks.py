@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from crosstrain_migrate.core.distributed.processes import ranks_of
 from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
@@ -137,7 +137,7 @@ class Ranks:
                 return True
             if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
                 return any(self.script.table.is_inside(call, statement) for statement in one.body)
-            body = one.body if is_function_frame(one) else []
+            body = one.body if isinstance(one, FUNCTIONS) else []
             if any("environ['SLURM_" in ast.unparse(s) for s in body if isinstance(s, ast.Assign)):
                 return True
         statement = self.script.statement(call)

@@ -33,10 +33,10 @@ types: $(STAMP)
 tests: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-# The environment for XLA is mostly downloads, which the other checks need not wait for.
-test: $(STAMP)
+# The environment for XLA is mostly downloads, which neither the other environment nor the other checks need to wait for.
+test:
 	@$(MAKE) --no-print-directory $(XLA)/.installed & pid=$$!; \
-	$(MAKE) --no-print-directory lint types docs tests || { kill $$pid; exit 1; }; \
+	$(MAKE) --no-print-directory -j2 lint types docs && $(MAKE) --no-print-directory tests || { kill $$pid; exit 1; }; \
 	wait $$pid && $(MAKE) --no-print-directory test-xla
 
 # The slow tests too.

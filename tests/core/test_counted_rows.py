@@ -70,6 +70,10 @@ def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool
 then => after
 print(i, count) => print(i, min(count, len(loader)))
 print(i, int(len(rows) / 4)) => print(i, min(int(len(rows) / 4), len(loader)))
+print(i, int(data.size()[0] / 4)) => print(i, min(int(data.size()[0] / 4), len(loader)))
+if i > 0.8 * data.shape[0] // 4: print(epoch) => if i > 0.8 * data.shape[0] // 4:
+if i > 0.8 * (data.shape[0] // 4): print(epoch) => if i > 0.8 * min(data.shape[0] // 4, len(loader)):
+print(i, x.size(0) // 2) => print(i, x.size(0) // 2)
 print(100 * i / count) => 100 * i / min(count, len(loader))
 if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len

@@ -49,6 +49,9 @@ SUMS = {
     ),
     "of what is computed element by element": script("(out - y) ** 2", "0.5 * torch.sum(each)"),
     "of functions of what is given": script("torch.sqrt(torch.add(out, -y) ** 2 + 1e-6)", "torch.sum(each)"),
+    "that takes the name of its rows": script("out - y", "each ** 2\n        loss = loss.sum()").replace(
+        "return loss", 'return loss + F.mse_loss(out, y, reduction="sum")'
+    ),
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {

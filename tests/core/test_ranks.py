@@ -161,6 +161,21 @@ def test_processes_of_nodes_by_hand(tmp_path: Path) -> None:
     assert plain(tmp_path, after) == ["= 0 1 1 8", "= saved"]
 
 
+@each_row("""
+given => of_list => is_counted
+args.gpus => len(args.listed) => True
+len(args.listed) => 1 => True
+args.gpus => 1 => False
+""")
+def test_gpus_that_the_settings_list_are_as_many_as_the_processes(
+    given: str, of_list: str, is_counted: bool
+) -> None:
+    listed = f"args.listed = [0, 1]\n    args.gpus = {of_list}\n    alone = len(args.listed) == 1\n"
+    text = SPAWNED.replace("    args.world_size = args.gpus", f"    {listed}    args.world_size = args.gpus")
+    after = converted(text.replace("nprocs=args.gpus", f"nprocs={given}"))
+    assert ('alone = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) == 1\n' in after) is is_counted
+
+
 # The same where the worker is given numbers.
 GIVEN_NUMBERS = (
     SPAWNED.replace("def work(gpu, args):", "def work(gpu, number, world):")

@@ -206,6 +206,11 @@ def test_a_function_of_a_library_is_none_of_the_projects() -> None:
     assert [one.lineno for one in script.callers(script.functions("vgg")[0])] == [5, 6]
 
 
+def test_what_only_looks_at_its_argument_is_given_no_function() -> None:
+    script = Script("def train(): ...\ndef parts(rows):\n    train = rows[1:]\n    len(train)\nrun(train)")
+    assert [one.lineno for one in script.callers(script.functions("train")[0])] == [5]
+
+
 def test_a_library_calls_no_method_by_its_name() -> None:
     script = Script(
         "import torch\nclass Kept:\n    def load(self, path): pass\ntorch.load(1)\nkept.load(2)\n"

@@ -1,5 +1,8 @@
 """Files and folders that one process writes and all read again, also under a path that differs by process."""
 
+import pytest
+
+from .converting import converted
 from .outputs import each_output
 
 test_read_again = each_output("""
@@ -41,6 +44,13 @@ other = TabularDataset("more.csv"), Rows("rows.csv")
 table = data.TabularDataset("./rows.csv", format="csv")
 + accelerator.wait_for_everyone()
 * os.remove("rows.csv")
+== a folder that is filled is whole before all list one
+for name in names:
+*     cv2.imwrite(os.path.join(out, name), [1])
++ accelerator.wait_for_everyone()
+rows = os.listdir(out)
+* shutil.copyfile("a.txt", name)
+. cv2.imwrite("one.png", [1])
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():
@@ -532,3 +542,40 @@ PATH = path()
 ~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
 """)
+
+
+PARTS = """
+<torch>
+import os
+import numpy as np
+def made(out, parts):
+    for part in parts:
+        np.savez(os.path.join(out, part + ".npz"), rows=np.ones(4))
+    return [os.path.join(out, part + ".npz") for part in parts]
+def read():
+    names = made("data", "ab")
+    return [{read} for name in names]
+{first}
+loader, model = DataLoader(torch.ones(8, 4)), nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in loader:
+    <step model(x).mean()>
+{then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "first", "waits"),
+    [
+        ("np.load(name)", "rows = read()", True),
+        ("np.load(name)", "", False),  # behind the training
+        ("np.load('all.npz')", "rows = read()", False),
+        ("torch.load(name)", "rows = read()", False),
+    ],
+)
+def test_data_of_which_no_text_says_the_name_are_there_before_such_are_read(
+    read: str, first: str, waits: bool
+) -> None:
+    after = converted(PARTS.format(read=read, first=first, then="" if first else "rows = read()"))
+    written = 'np.savez(os.path.join(out, part + ".npz"), rows=np.ones(4))\n'
+    assert (f"{written}        accelerator.wait_for_everyone()\n" in after) is waits and written in after

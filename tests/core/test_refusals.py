@@ -106,7 +106,7 @@ LAYER = """class Norm(nn.Module):
         return x
 dist.init_process_group("gloo")
 """
-AVERAGED = "def averaged(model):\n    for one in model.parameters():\n        dist.all_reduce(one.grad)\n"
+AVERAGED = "def averaged(model):\n    for one in model.parameters():\n        kept = one.grad.flatten()\n        dist.all_reduce(kept)\n"
 LOADER = "loader = torch.utils.data.DataLoader(rows)"
 JOINS = "dist.init_process_group('gloo')\n    "
 CASES = [

@@ -55,6 +55,20 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
     assert expected in _shown(line)
 
 
+@pytest.mark.parametrize(
+    ("shown", "is_reduced"),
+    [('kept["sum"] / kept["rows"]', True), ('sum(kept["all"]) / len(kept["all"])', False)],
+)
+def test_a_list_beside_sums_in_a_dictionary_is_not_added_up(shown: str, is_reduced: bool) -> None:
+    steps = """kept["all"].append(loss.item())
+        kept["sum"] += loss.item() * len(x)
+        kept["rows"] += len(x)
+        """
+    text = SCRIPT.replace("running, right", 'kept = {{"sum": 0, "rows": 0, "all": []}}\n    running, right')
+    after = convert(text.format(shown=f"{steps}print({shown})"), "crosstrain", lambda rule, node: True).text
+    assert ("reduce(kept" in after) is is_reduced
+
+
 @each_row(r"""
 line
 if loss.item() < best: print(loss.item())  # processes would part

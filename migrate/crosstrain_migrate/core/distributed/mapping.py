@@ -71,9 +71,11 @@ def _only_starts_group(script: Script) -> bool:
 
 def shards_layers(script: Script) -> ast.Call | None:
     """A collective of a layer's own, where nothing averages the gradients: the processes share one model. Beside a wrapper, or
-    `dist.all_reduce(p.grad)` of the script's own, it shares statistics (a synchronised normalisation)."""
+    a function of the script's own that gives gradients to a collective, it shares statistics (a synchronised normalisation)."""
     collectives = [call for call in script.calls if _COLLECTIVE.search(script.dotted(call.func))]
-    averaged = (getattr(n, "attr", "") == "grad" for n in walk_all(a for c in collectives for a in c.args))
+    averaged = (
+        getattr(n, "attr", "") == "grad" for n in walk_all({script.frame(call) for call in collectives})
+    )
     if has_wrapper(script) or any(averaged):
         return None
     for call in collectives:

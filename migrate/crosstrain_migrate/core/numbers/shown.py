@@ -98,10 +98,13 @@ def _totals(
 ) -> dict[ast.Name, str] | None:
     """The running totals of a print, each with how it is reduced; None where one may be something else."""
     found: dict[ast.Name, str] = {}
+    added = {ast.unparse(n.target) for n in walk(loop) if isinstance(n, ast.AugAssign)}
     for node in walk(call):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             kind = numbers.kind_in_loop(data, loop, node.id)
-            if kind == UNSURE:
+            entry = numbers.script.parent(node)  # `kept["losses"]` may be a list beside `kept["sum"] += loss`
+            is_other = isinstance(entry, ast.Subscript) and ast.unparse(entry) not in added
+            if kind == UNSURE or (kind and is_other):
                 return None
             if kind in (SUM, MEAN):
                 found[node] = kind

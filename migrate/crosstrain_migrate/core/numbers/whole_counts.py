@@ -20,6 +20,7 @@ from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
+_LENGTH = re.compile(r"^len\(|\.(shape\[0\]|size\(0\)|size\(\)\[0\])$")
 _DEPTH = 5
 
 
@@ -83,8 +84,8 @@ class WholeCounts:
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         node = _without_factor(node)
-        if isinstance(node, ast.Call) and last_name(node.func) == "len":
-            return True
+        if isinstance(node, ast.Call | ast.Subscript) and _LENGTH.search(ast.unparse(node)):
+            return not names_in(node) & self.changed  # no batch's
         if isinstance(node, ast.Subscript):  # `rows[phase]`
             return self._all(partial(self._is_table, self._is_length), frame, node.value, depth)
         return self._all(self._is_length, frame, node, depth)

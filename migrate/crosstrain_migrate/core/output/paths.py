@@ -7,9 +7,11 @@ import re
 
 from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.placing.options import origin
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
+from crosstrain_migrate.core.reading.roles import Backward
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.computed_imports import pattern_of
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .audience import Audience
@@ -22,6 +24,9 @@ _WORD = re.compile(r"[^\s<>|;/]+(?![^\s<>|;])")  # the last part of each word
 _NUMBER = re.compile(r"\d+")
 _NAMED = re.compile(r"[a-zA-Z]{2}.*\.\w+$")  # a name of a file beside its ending
 _CALLS = 2  # how far calls are followed to one that reads a file
+# By what data are read that these functions write.
+_READERS = {"numpy.save": "numpy.load", "numpy.savez": "numpy.load", "numpy.savez_compressed": "numpy.load"}
+_READERS |= {"torch.save": "torch.load", "joblib.dump": "joblib.load"}
 
 
 class Paths:
@@ -86,7 +91,7 @@ class Paths:
         if isinstance(path, ast.Call) and written(path.func) == "str" and len(path.args) == 1:
             path = path.args[0]
         texts = [n.value for n in walk(path) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-        names = {text.replace("\\", "/").rpartition("/")[2] for text in texts}
+        names = {_name_of(n) for n in walk(path)}
         found = {name for name in names if "." in name.strip(".{}%sd")} | _family(path)
         if isinstance(path, _PATHS):
             found.add(ast.unparse(path))
@@ -94,6 +99,15 @@ class Paths:
             found.add(f"{path.id} of {id(self.script.frame(path))}")
             found |= self._named_once(path)
         return found | {*texts} if isinstance(path, ast.Constant) else found
+
+    def is_named(self, path: ast.expr, depth: int = _DEPTH) -> bool:
+        """Whether a text says the name of a path's file, here or where its variables are bound or given."""
+        if any("." in _name_of(n).strip(".{}%sd") for n in walk(path)):
+            return True
+        names = [n for n in walk(path) if isinstance(n, ast.Name) and depth]
+        values = [v for n in names for v in self.script.values(self.script.frame(n), n.id)]
+        values += [one for n in names for one in self._given(n, 1) if one is not n]
+        return any(self.is_named(one, depth - 1) for one in values)
 
     def _named_once(self, path: ast.Name) -> set[str]:
         """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
@@ -142,6 +156,12 @@ class Reads:
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
+    def is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
+        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
+        frame = self.script.frame(read)
+        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
+        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
+
     def handed_on(self, statement: ast.stmt, paths: set[str]) -> ast.stmt | None:
         """Where a text that is one of the paths written there becomes a variable's or an option's, behind it, for whoever reads
         the file: `args.rows = "/tmp/rows.h5"`; the first of several texts."""
@@ -149,6 +169,38 @@ class Reads:
         below = [one for one in suite[suite.index(statement) + 1 :] if isinstance(one, ast.Assign)]
         texts = [one for one in below if isinstance(getattr(one.value, "value", None), str)]
         return texts[0] if any(paths & self.paths.spelled(one.value) for one in texts) else None
+
+    def by_kind(self, write: ast.Call, paths: set[str], trained: list[Backward]) -> bool:
+        """Whether data go to a file of which no text says the name, before anything is trained, and such data are read behind it
+        from one that has none either: `np.load(path)`, where `np.savez(os.path.join(folder, split + ".npz"), rows)` has been."""
+        path, reader = writers.path_of_write(self.script, write), _READERS.get(self.script.dotted(write.func))
+        if path is None or reader is None or self.paths.is_named(path):
+            return False
+        statement = self.script.statement(write)
+        if any(self.audience.comes_after(statement, one.call) for one in trained):
+            return False
+        reads = [c for c in self.script.calls if c.args and self.script.dotted(c.func) == reader]
+        reads = [c for c in reads if self.audience.is_all(c) and self.audience.comes_after(c, statement)]
+        known = any(self.behind(c, statement, paths) for c in reads)
+        return not known and not all(self.paths.is_named(c.args[0]) for c in reads)
+
+    def filled(self, call: ast.Call, statement: ast.stmt) -> list[ast.stmt]:
+        """Behind which statement a folder has what a call writes there under names that are not written out, where all list a
+        folder later: the outermost that no process leaves out, and in which nobody lists one."""
+        path = writers.path_of_write(self.script, call)
+        others = (writers.removes_file, writers.happens_once, writers.opens_to_write, commands.is_command)
+        if path is None or self.paths.is_named(path) or any(is_one(self.script, call) for is_one in others):
+            return []
+        lists = (c for c in self.script.calls if writers.lists_folder(self.script, c))
+        later = [c for c in lists if self.audience.is_all(c) and self.audience.comes_after(c, statement)]
+        ways = [way for one in later for way in self.audience.ways(one)]
+        ends: list[ast.stmt] = []
+        for one in (statement, *self.script.around(statement)) if later else ():
+            if not isinstance(one, ast.stmt) or isinstance(one, FUNCTIONS):
+                break
+            inside = [n for part in getattr(one, "body", [one]) for n in walk(part)]
+            ends += [one] if self.audience.comes_alike(one) and not any(way in inside for way in ways) else []
+        return ends[-1:]
 
     def made_again(self, removal: ast.Call, paths: set[str]) -> ast.Call | None:
         """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
@@ -173,6 +225,12 @@ class Reads:
             for function in self.script.run_by(call)
             for one in self.script.calls_in(function)
         )
+
+
+def _name_of(node: ast.AST) -> str:
+    """The file's own name in a text of a path; empty for what is none."""
+    text = node.value if isinstance(node, ast.Constant) else ""
+    return text.replace("\\", "/").rpartition("/")[2] if isinstance(text, str) else ""
 
 
 def _family(path: ast.expr) -> set[str]:

@@ -76,15 +76,24 @@ class Ranks:
             self._import_os(default)
             several = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'
             self.plan.replace(default, RULE, KNOWN, f'"pytorch" if {several} else {{it}}', it=default)
+        listed = self._listed()
         for call in self.script.calls:
             is_inside = any(self.plan.is_replaced(one) for one in self.script.around(call))
-            if self._dotted(call) != "torch.cuda.device_count" or is_inside:
+            is_count = self._dotted(call) == "torch.cuda.device_count" or ast.unparse(call) in listed
+            if is_inside or not is_count:
                 continue
             if not self._is_only_shown(call) and not self._asks_the_machine(call):
-                has_all = not self.script.spawns and self._multiplies(call) and keeps_parallel(self.script)
+                is_for_replicas = self._multiplies(call) and keeps_parallel(self.script)
+                has_all = not self.script.spawns and (is_for_replicas or self.script.is_shared(call))
                 code = self._variable(call, "LOCAL_WORLD_SIZE", f"{written(call)} or 1" if has_all else "1")
                 self.plan.replace(call, RULE, "the launcher says how many processes a machine has", code)
                 self._count_without_gpus(call)
+
+    def _listed(self) -> set[str]:
+        """`len(args.gpus)`, where a script starts as many processes as its settings list GPUs."""
+        counts = [k.value for spawn in self.script.spawns for k in spawn.keywords if k.arg == "nprocs"]
+        values = [*counts, *(value for count in counts for value in self._stores(count))]
+        return {ast.unparse(v) for v in values if isinstance(v, ast.Call) and written(v.func) == "len"}
 
     def _multiplies(self, count: ast.Call) -> bool:
         """Whether the number only multiplies, `rows * args.gpus`: a batch for a DataParallel, which has them under plain python."""

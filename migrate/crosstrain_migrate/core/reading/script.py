@@ -20,6 +20,7 @@ from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
+_LOOKS_AT_IT = re.compile(r"len|range|int|float|str|print|sum|list|tuple|isinstance|type|zip")
 _SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
 
 
@@ -245,6 +246,8 @@ class Script(Code):
         by_parameter: list[tuple[str, ast.Call]] = []  # `train`, a truth, beside a function `train`
         for call in self.calls:
             given = (*call.args, *(k.value for k in call.keywords if k.arg == "fn"))  # `spawn(fn=work)`
+            if _LOOKS_AT_IT.fullmatch(written(call.func)):
+                given = ()  # `len(train)`, beside a function of that name
             own = self.parameters(self.frame(call))
             named = {self.last(call.func), *map(self.last, given), *self.classes_held(call.func)}
             for name in named & self.defined.keys():
@@ -294,6 +297,16 @@ class Script(Code):
             return self.methods(cls, "__init__")
         own = (one for one in self.functions(written(call.func)) if self.parent(one) is self.module(call))
         return [*own] or self.functions_of(call)
+
+    def given_on(self, read: ast.AST) -> list[tuple[Function, str]]:
+        """The parameters of the project's functions that an expression is given for, where a call takes it as it is."""
+        use = self.parent(read)
+        call = self.parent(use) if isinstance(use, ast.keyword) else use
+        if not isinstance(call, ast.Call) or call.func is read:
+            return []
+        return [
+            (f, name) for f in self.run_by(call) for name, v in self.given_by(call, f).items() if v is read
+        ]
 
     # -- what is reached ------------------------------------------------------------------------------------------
 

@@ -245,7 +245,8 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         if _is_scaled(script, frame, written(node)):
             return OTHER
         values = [v for v in _made(script, frame, written(node)) if not isinstance(v, ast.Constant)]
-        values += _added(script, frame, written(node))
+        added_up = [v for v in values if is_method(v, "sum") and written(v.func.value) == written(node)]
+        values = [*(added_up or values), *_added(script, frame, written(node))]  # `each = each.sum()`
         if any(isinstance(one, ast.BinOp) and written(node) in texts_in(one) for one in values):
             return OTHER  # `loss = loss + more`
         parts = script.unpacked(frame, written(node))

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import OWN, Audience
-from .helpers import Helpers, Meetings, draws, reads_behind
+from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
 from .stamps import Stamps
 
@@ -358,7 +358,7 @@ class Files:
         if self._is_temporary(opener):
             return
         target = node.items[0].optional_vars
-        reads = reads_behind(self.script, node, target.id) if isinstance(target, ast.Name) else []
+        reads = self.script.reads_behind(node, target.id) if isinstance(target, ast.Name) else []
         closings = [self.script.statement(read) for read in reads]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name

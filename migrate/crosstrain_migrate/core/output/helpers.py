@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .effects import Effects
@@ -247,7 +247,7 @@ class Meetings:
     def only_writes(self, node: ast.With) -> bool:
         """Whether a block does nothing but write, so that no other process needs it."""
         inside, stores = walk_all(node.body), stores_in(*node.body)
-        if any("." in written(n) or reads_behind(self.script, node, written(n)) for n in stores):
+        if any("." in written(n) or self.script.reads_behind(node, written(n)) for n in stores):
             return False
         if any(
             is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
@@ -299,13 +299,3 @@ def import_for(plan: Plan, node: ast.AST, code: str, rule: str, group: str) -> N
     }
     if wanted not in {name.split(".")[0] for name in names}:
         plan.add(e.AddImport(module, rule, transaction=group, code=f"import {wanted}"))
-
-
-def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:
-    """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
-    frame, end = script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
-    stores = [one for one in script.stores(frame, name) if place_of(one) > end]
-    raised = [one for one in stores if isinstance(script.parent(one), ast.AugAssign)]
-    anew = [one for one in stores if one not in raised]
-    reads = (one for one in (*script.reads(frame, name), *raised) if place_of(one) > end)
-    return [one for one in reads if not any(script.is_always_above(s, one) for s in anew)]

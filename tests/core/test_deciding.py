@@ -94,6 +94,8 @@ plan = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer) | plan.step(train()
  => plan.step(accelerator.reduce(train(), "mean"))
 found = {'loss': train(), 'epoch': 1} | if found['loss'] < best: |     <save>\
  => found['loss'] = accelerator.reduce(found['loss'], "mean")
+def say(text, to): |     to.write(text) | def check(to): |     value = train() |     say(str(value), to) |     return value\
+ | log = open('a.txt', 'a') | value = check(log) | <better> |     best = value |     <save>
 value = train() | name = 'at_{}_{:.2f}.pt'.format(best, value) | torch.save(model, name); torch.load(name)
 value = train() | torch.save(model, f"{value:.3f}.pt")"""
 

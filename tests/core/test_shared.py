@@ -305,6 +305,17 @@ def test_another_script_still_has_the_group_that_a_shared_module_makes(
     assert train(tmp_path, "first", 2) == [(0, 2), (1, 2)]
 
 
+@pytest.mark.parametrize("others", [{"measure": "from group import wanted\nprint(wanted(1))"}, {}])
+def test_a_count_of_gpus_in_a_shared_module_stays_that_where_nothing_is_launched(
+    others: dict[str, str], tmp_path: Path
+) -> None:
+    wanted = "def wanted(n):\n    assert n < torch.cuda.device_count()\n    return n\n"
+    first = IN_GROUP.replace("start\n", "start, wanted\n").replace("    start()", "    start(); wanted(0)")
+    after = rewritten(tmp_path, "first", group=OWN_GROUP + wanted, first=first, **others)["group"]
+    count = "torch.cuda.device_count() or 1" if others else "1"
+    assert f'assert n < int(os.environ.get("LOCAL_WORLD_SIZE", {count}))' in after
+
+
 @pytest.mark.parametrize("bound", ['"cuda"', "place()"])
 def test_a_device_that_a_file_sets_stays_a_setting(bound: str, tmp_path: Path) -> None:
     settings = f"class cfg: pass\ncfg.MODEL = cfg()\ncfg.MODEL.DEVICE = {bound}\ndef place(): ..."
@@ -320,6 +331,19 @@ def test_a_device_that_a_file_sets_stays_a_setting(bound: str, tmp_path: Path) -
     assert ("torch.device(cfg.MODEL.DEVICE)" in after["first"]) is is_set
     assert ("= torch.device(device)" in after["group"]) is is_set
     assert ("cfg.MODEL.DEVICE = PartialState().device.type" in after["settings"]) is is_set
+
+
+@pytest.mark.parametrize(
+    ("found", "others", "stays"), [("number()", 1, True), ("number()", 0, False), ('"cuda"', 1, False)]
+)
+def test_a_device_that_a_shared_function_finds_is_kept(
+    found: str, others: int, stays: bool, tmp_path: Path
+) -> None:
+    asks = f"def place(args):\n    args.device = {found}\n    return torch.device(args.device)\n"
+    first = IN_GROUP.replace("start\n", "place, start\n").replace("(1, 1))>", "(1, 1).to(place(start)))>")
+    files = {"second": IN_GROUP} if others else {}
+    after = rewritten(tmp_path, "first", group=OWN_GROUP + asks, first=first, **files)
+    assert ("torch.device(args.device)" in after["group"]) is stays
 
 
 def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ size => factor
 args.rows * max(1, torch.cuda.device_count()) => max(1, torch.cuda.device_count())
 8 * len(ids) => len(ids)
 8 * len(args.seen['gpus']) => len(args.seen['gpus'])
+8 * len(cut) => len(cut)
+8 * len(parts) => ''
 8 * args.views => ''  # no number of GPUs
 args.gpus + 8 => ''
 """)
@@ -213,7 +215,8 @@ args.gpus + 8 => ''
 )
 def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) -> None:
     """Several processes take a batch of one GPU each."""
-    text = "import os\n<torch>\nfrom options import args, ids\n"
+    text = "import os\n<torch>\nfrom options import args, ids\nparts = args.views.split(',')\n"
+    text += "cut = [int(one) for one in args.seen['gpus'].split(',')]\n"
     text += "os.environ['CUDA_VISIBLE_DEVICES'] = ','.join(args.seen['gpus'])\n<model>\n"
     text += f"def make(size):\n    return DataLoader([], {given})\nsize = {size}\nloader = make(size)\n"
     text += f"if args.gpus > 1:\n    model = {wrapper or 'model'}\nfor x, y in loader:\n    <step>\n"
@@ -328,3 +331,23 @@ def test_a_wrapper_above_the_choice_of_the_device_is_said_to_be_prepared() -> No
     assert "        net = torch.nn.DataParallel(net)\n    accelerator = Accelerator(" in after
     assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in after
     assert [note.remedy for note in notes(ABOVE, "CT301")] == ["nothing needs to be done"]
+
+
+@each_row("""
+given => is_dropped
+torch.ones(torch.cuda.device_count()).cuda() => True
+torch.squeeze(torch.ones(torch.cuda.device_count())), retain_graph=True => True
+torch.ones(2) => False
+""")
+def test_what_is_given_for_the_loss_of_each_replica_goes(given: str, is_dropped: bool) -> None:
+    text = f"""
+<torch>
+model = nn.DataParallel(nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(8, 2), batch_size=4):
+    loss = model(x).mean()
+    loss.backward({given})
+    optimizer.step()
+"""
+    after = text_of(text)
+    assert ("accelerator.backward(loss" in after and "loss.backward(torch" not in after) is is_dropped

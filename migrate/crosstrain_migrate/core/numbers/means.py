@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from crosstrain_migrate.core.reading.forms import is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, words, written
@@ -89,7 +90,7 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
     reads = script.reads(frame, text)
     if any(isinstance(one, ast.Call) and is_range(one) for read in reads for one in script.around(read)):
         return True
-    uses = [(script.parent(one), one) for one in reads]
+    uses = [(script.parent(one), one) for one in _reads(script, frame, text)]
     if any(
         isinstance(use, ast.Attribute) and use.value is one and use.attr not in _OF_NUMBERS
         for use, one in uses
@@ -99,6 +100,15 @@ def has_no_mean(script: Script, node: ast.expr) -> bool:
         use.slice for use, _ in uses if isinstance(use, ast.Subscript) and isinstance(use.slice, ast.Constant)
     ]
     return any(isinstance(key.value, str) for key in keys)
+
+
+def _reads(script: Script, frame: Frame, text: str, depth: int = 2) -> Iterator[ast.expr]:
+    """Where a variable is read, also by the functions that are given it: a `log` that one of them writes to."""
+    for read in script.reads(frame, text):
+        yield read
+        for function, name in script.given_on(read) if depth else ():
+            if not script.stores(function, name):
+                yield from _reads(script, function, name, depth - 1)
 
 
 def _all_values(script: Script, node: ast.expr, depth: int = 0) -> list[ast.expr]:

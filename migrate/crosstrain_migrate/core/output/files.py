@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import OWN, Audience
-from .helpers import Helpers, Meetings, draws, reads_behind
+from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
 from .stamps import Stamps
 
@@ -129,6 +129,7 @@ class Files:
             self.emptied.update(() if self._wait_behind(statement) else [again])
         elif call is not None and self.read.by_kind(call, paths, self.accelerators.roles.backwards):
             self._wait_behind(statement)
+        self._ended += self.read.filled(call, statement) if call is not None else []
         self.let_one(statement)
         return True
 
@@ -172,7 +173,7 @@ class Files:
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
-        for one in self._ended:
+        for one in dict.fromkeys(self._ended):
             reason = "what the main process wrote is there before another one looks for it"
             code = _SHARE_DRAWS if one in self._drawing else f"{self.state(one)}.wait_for_everyone()"
             self.plan.after(one, FILE, reason, code, GROUP)
@@ -208,7 +209,7 @@ class Files:
         closes: behind the statement the file is whole.
         """
         reads = [c for c in self.script.calls if paths and self.read.behind(c, statement, paths)]
-        reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
+        reads = [c for c in reads if not self.read.is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
@@ -247,12 +248,6 @@ class Files:
             return False
         self._ended.append(statement)
         return True
-
-    def _is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
-        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
-        frame = self.script.frame(read)
-        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
-        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
 
     def _wait_before(self, read: ast.AST) -> None:
         reason = "what the main process wrote is there before all read it"
@@ -345,8 +340,11 @@ class Files:
         is_behind = statement in self._drawing or not self._may_wait_at(reads)
         if is_behind and (self.script.loops_around(statement) or not self.audience.comes_alike(statement)):
             return  # what the function writes is guarded there
-        if self._guarded(statement, reads=[] if is_behind else reads) and is_behind:
-            self._ended.append(statement)
+        if self._guarded(statement, reads=[] if is_behind else reads):
+            filled = [
+                end for one in self.helpers.writing(function) for end in self.read.filled(one, statement)
+            ]
+            self._ended += [statement] if is_behind else filled
 
     # -- files that are opened ---------------------------------------------------------------------------------
 
@@ -360,7 +358,7 @@ class Files:
         if self._is_temporary(opener):
             return
         target = node.items[0].optional_vars
-        reads = reads_behind(self.script, node, target.id) if isinstance(target, ast.Name) else []
+        reads = self.script.reads_behind(node, target.id) if isinstance(target, ast.Name) else []
         closings = [self.script.statement(read) for read in reads]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
@@ -374,15 +372,15 @@ class Files:
         if self._is_temporary(call):
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
-        statement, made = self.script.statement(call), ""
+        statement, other = self.script.statement(call), "os.devnull"
         if path is None and is_method(call, "open"):
             made = self.script.name_of("pathlib.Path", call)  # by which a file that makes paths knows them
             is_path = "." not in made and not self.script.is_imported(call.func)
-            path = call.func.value if is_path else None
+            path, other = call.func.value if is_path else None, f"{made}(os.devnull)"
         if path is None or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False):
             self.leave(call)
             return
-        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, made)
+        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, other)
         for sync in self.script.calls:  # which the null device refuses
             is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)
             is_near = self.script.module(sync) is self.script.module(call)

@@ -56,15 +56,7 @@ def passed_to(script: Script, read: ast.expr) -> set[Holder]:
     outer = script.parent(parent) if isinstance(parent, ast.Tuple) else parent
     if isinstance(outer, ast.Return):
         return _bound_by_callers(script, outer, number)
-    call = script.parent(parent) if isinstance(parent, ast.keyword) else parent
-    if not isinstance(call, ast.Call) or read is call.func:
-        return set()
-    return {
-        (function, name)
-        for function in script.run_by(call)
-        for name, given in script.given_by(call, function).items()
-        if given is read
-    }
+    return {*script.given_on(read)}
 
 
 def _bound_by_callers(script: Script, node: ast.Return, number: int | None) -> set[Holder]:

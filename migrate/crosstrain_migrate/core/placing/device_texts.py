@@ -12,7 +12,6 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from .device_edits import REASON, RULE, DeviceEdits
 from .sides import (
     arms_of,
-    given_as,
     is_about_gpu,
     is_asked_as_text,
     is_gpu,
@@ -60,9 +59,7 @@ class DeviceTexts:
                 self.edits.place(node)
             elif _is_default_of_device(parent, node):
                 self.edits.place(node, as_text=True)
-            elif any(
-                "device" in name for _, name in given_as(self.script, parent, node)
-            ):  # `move(x, "cuda")`
+            elif any("device" in name for _, name in self.script.given_on(node)):  # `move(x, "cuda")`
                 self.edits.place(node, as_text=is_asked_as_text(self.script, node))
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):

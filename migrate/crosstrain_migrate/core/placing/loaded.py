@@ -59,10 +59,9 @@ def _is_asked(script: Script, frame: Frame, text: str, depth: int) -> bool:
             continue
         if call.func is user and is_method(call, *_OF_MODELS):
             return True
-        for function in script.run_by(call) if call.func is not user and depth < _DEPTH else ():
-            names = [name for name, one in script.given_by(call, function).items() if one is read]
-            if any(_is_asked(script, function, name, depth + 1) for name in names):
-                return True
+        given = script.given_on(read) if depth < _DEPTH else []
+        if any(_is_asked(script, function, name, depth + 1) for function, name in given):
+            return True
     return False
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.reading.forms import Frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -198,13 +198,7 @@ def is_asked_as_text(script: Script, given: ast.expr) -> bool:
         return False
     if script.is_of_library(call.func):
         return not script.dotted(call.func).startswith("torch.")
-    return any(is_read_as_text(script, name, [function]) for function, name in given_as(script, call, given))
-
-
-def given_as(script: Script, call: ast.Call, given: ast.expr) -> list[tuple[Function, str]]:
-    """The parameters of the project's functions that a call gives an expression for."""
-    functions = script.run_by(call)
-    return [(f, name) for f in functions for name, one in script.given_by(call, f).items() if one is given]
+    return any(is_read_as_text(script, name, [function]) for function, name in script.given_on(given))
 
 
 def is_read_as_text(script: Script, text: str, frames: Sequence[Frame] | None = None) -> bool:

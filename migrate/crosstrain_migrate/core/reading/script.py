@@ -298,6 +298,16 @@ class Script(Code):
         own = (one for one in self.functions(written(call.func)) if self.parent(one) is self.module(call))
         return [*own] or self.functions_of(call)
 
+    def given_on(self, read: ast.AST) -> list[tuple[Function, str]]:
+        """The parameters of the project's functions that an expression is given for, where a call takes it as it is."""
+        use = self.parent(read)
+        call = self.parent(use) if isinstance(use, ast.keyword) else use
+        if not isinstance(call, ast.Call) or call.func is read:
+            return []
+        return [
+            (f, name) for f in self.run_by(call) for name, v in self.given_by(call, f).items() if v is read
+        ]
+
     # -- what is reached ------------------------------------------------------------------------------------------
 
     def is_reached(self, node: ast.AST) -> bool:

@@ -199,6 +199,17 @@ for at in range(0, reader.count, 4):
     x, y = reader.read(at, 4)
     learn(model, optimizer, x, y)
 -> for at in accelerator.prepare(range(0, reader.count, 4)):
+== batches by their shuffled numbers, and folds by theirs
+import random
+parts = [rows[:4], rows[4:8], rows[8:]]
+folds = tuple(range(3))
+for fold in folds:
+    order = list(range(len(parts)))
+    random.shuffle(order)
+    for i in order:
+        learn(model, optimizer, parts[i], parts[i])
+-> for fold in folds:
+-> for i in accelerator.prepare(order):
 == a loop over epochs, in which each step draws its rows
 losses = []
 for epoch in range(100):

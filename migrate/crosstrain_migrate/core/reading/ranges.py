@@ -188,6 +188,24 @@ def is_range(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
 
 
+def gives_numbers(script: Script, frame: Frame, node: ast.expr) -> bool:
+    """Whether the items of an iterable are a range's numbers, in some order."""
+    values = script.values(frame, written(node))
+    return is_range(node) or (bool(values) and all(map(numbers_of, values)))
+
+
+def numbers_of(value: ast.expr) -> ast.Call | None:
+    """The range of which an expression is made: `range(n)`, or `list(range(n))`, whose numbers may be shuffled."""
+    is_listed = isinstance(value, ast.Call) and last_name(value.func) in (
+        "list",
+        "tuple",
+        "reversed",
+        "sorted",
+    )
+    inner = value.args[0] if is_listed and value.args else value
+    return inner if isinstance(inner, ast.Call) and last_name(inner.func) == "range" else None
+
+
 def item_of(loop: ast.For) -> str:
     """`i` of `for i in ...` and of `for n, i in enumerate(...)`; empty for another target."""
     target = loop.target

@@ -377,3 +377,33 @@ agent.load('best.pth') => read(name) => True
 def test_a_while_that_fetches_its_own_batches(told: str, fetched: str, dealt: bool) -> None:
     after = converted(CHECKPOINTS.format(told=told, fetched=fetched))
     assert (".prepare(names)" in after) is dealt
+
+
+BARRED = """import os
+from tqdm import tqdm
+<torch>
+def endless(loader):
+    while True:
+        yield from loader
+rows = torch.ones(16, 4)
+source = {source}
+bar = {bar}
+if os.environ.get("RANK", "0") == "0":
+    bar = tqdm(bar)
+<model>
+for i in bar:
+    <step model({batch}).mean()>
+"""
+
+
+@each_row("""
+source => bar => batch => is_prepared => line
+endless(DataLoader(rows, 4)) => range(9) => next(source) => False => source = endless(accelerator.prepare(DataLoader(rows, 4)))
+None => range(0, 16, 4) => rows[i : i + 4] => True => bar = range(0, 16, 4)
+DataLoader(rows, 4) => zip(source, source) => i[0] => False => source = accelerator.prepare(source)
+""")
+def test_a_bar_that_one_process_puts_around_what_there_is(
+    source: str, bar: str, batch: str, is_prepared: bool, line: str
+) -> None:
+    after = converted(BARRED.format(source=source, bar=bar, batch=batch))
+    assert (("optimizer, bar = " in after), line in after.splitlines()) == (is_prepared, True)

@@ -246,6 +246,7 @@ for phase in ["train", "val"]:
         state = keep(state, out, i == size - 1)
         total += loss.item() * n
         right += (out.argmax(1) == y).sum().item()
+        print(i / len(loaders[phase]), 9.5 * n * (len(loaders[phase]) - 1) / i, n / len(loaders[phase]))
     print(count, total / sizes[phase], right / sizes[phase])
 """
 
@@ -254,7 +255,8 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     """`merge` adds for the loader that is dealt, and leaves what comes from the other as it is; its loop counts to its end."""
     merged = "total, right = accelerator.merge(loader, total, right)"
     dealt = "loader = accelerator.prepare(loaders[phase]) if phase == 'train' else loaders[phase]"
-    lines = ("count = len(loaders[phase])", dealt, "size = len(loader)", merged)
+    shown = "accelerator.print(i / len(loader), 9.5 * n * (len(loader) - 1) / i, n / len(loaders[phase]))"
+    lines = ("count = len(loaders[phase])", dealt, "size = len(loader)", shown, merged)
     check(Trap("", PHASES, lines, ("reduce(",), "evaluated whole"))
 
 

@@ -156,6 +156,16 @@ def _endless() -> Iterator[torch.Tensor]:
         yield torch.tensor([float(i)])
 
 
+class Bare:
+    """It has `__next__`, and no `__iter__`."""
+
+    def __init__(self) -> None:
+        self.batches = _endless()
+
+    def __next__(self) -> torch.Tensor:
+        return next(self.batches)
+
+
 @on_ranks(1, 2, 3)
 def test_loops_over_what_is_dealt() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -163,6 +173,8 @@ def test_loops_over_what_is_dealt() -> None:
     stream = accelerator.prepare(_endless())
     assert [int(next(stream)) for _ in range(3)] == [rank, rank + world, rank + 2 * world]
     assert [int(next(iter(stream))), int(next(stream))] == [rank + 3 * world, rank + 4 * world]
+    bare = accelerator.prepare(Bare())
+    assert [int(next(bare)), int(next(bare))] == [rank, rank + world]
     refilled = _one_buffer([torch.tensor([float(i)]) for i in range(4 * world)])
     assert [int(x) for x in accelerator.prepare(refilled)] == list(range(rank, 4 * world, world))
     whole = [0, 2, 4, 6, 8, 0, 2, 4][: -(-5 // world) * world]

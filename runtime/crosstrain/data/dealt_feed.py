@@ -91,6 +91,8 @@ class DealtFeed(Feed):
         return nullcontext() if isinstance(self._batches, _THERE) else self._active.draws.common()
 
     def _iterator(self) -> Iterator[Any]:
+        if not hasattr(self._batches, "__iter__"):
+            return self._batches  # type: ignore[no-any-return]  # it has `__next__` alone
         try:
             return iter(self._batches)
         except Exception as error:

@@ -47,7 +47,7 @@ def gives_batches(obj: Any) -> bool:
         return True
     if isinstance(obj, Sequence):
         return len(obj) > 0 and not _holds(obj[0], _TRAINED) and Fingerprint(obj[0]).known
-    return hasattr(obj, "__iter__")
+    return any(callable(getattr(type(obj), name, None)) for name in ("__iter__", "__next__"))
 
 
 def reads_on(obj: Any) -> bool:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, OURS, Plan
+from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.training.counted_batches import stands_by_count
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
@@ -135,13 +137,16 @@ class Merging:
 
     def _counts(self, one: Dealt, header: ast.stmt) -> list[ast.expr]:
         """Where the block of a phase's loop reads the length of what it goes over, `size = len(loaders[phase])`, to count its
-        batches: `if i == size - 2:`."""
-        found = []
+        batches: `if i == size - 2:`; and where the loop reads it beside its own count."""
+        length = f"len({ast.unparse(one.source)})"
+        calls = [n for n in walk(one.loop) if isinstance(n, ast.Call) and ast.unparse(n) == length]
+        counters = counters_of(one.loop, self.script)
+        found = [call.args[0] for call in calls if stands_by_count(self.script, call, counters)]
         for statement in self.script.suite_of(header):
             if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
                 continue
             reads = self.script.reads(one.frame, written(statement.targets[0]))
-            is_length = ast.unparse(statement.value) == f"len({ast.unparse(one.source)})"
+            is_length = ast.unparse(statement.value) == length
             if is_length and reads and all(one.loop in self.script.loops_around(read) for read in reads):
                 found += statement.value.args
         return found

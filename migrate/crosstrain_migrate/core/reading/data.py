@@ -22,7 +22,7 @@ from .modes import facts, is_left_out, opposed, told
 from .ranges import Ranges, numbers_of
 from .script import Script
 
-BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar", re.I)
+BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar|pbar$", re.I)
 PIECES = words("split chunk unbind")  # of a tensor
 SEEN_THROUGH = {"enumerate", "islice", "iter", "cycle", "reversed", "list", "tuple"}
 # Methods whose result is not data: parts of containers, of modules, of text.
@@ -281,7 +281,7 @@ class TrainingData:
             is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
             if is_other_name or BARS.search(written(value.func)):
                 if any(root_of(one) == name.id for one in value.args):
-                    return [name]  # `loader = tqdm(loader)`: the variable is what there is
+                    return None  # `loader = tqdm(loader)`: what it is bound to elsewhere is what there is
                 return self.sources(frame, value, depth + 1)
             if (numbers := numbers_of(value)) is not None:
                 return [name] if self.sources(frame, numbers, depth + 1) else []

@@ -164,15 +164,19 @@ def _length_of_maker(script: Script, node: ast.expr) -> str:
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
-    """Whether a number is compared with a count, divides it, or is shown in one call with it, and nothing else is computed."""
+    """Whether a number is compared with a count, divides it, is divided by it, `seconds * batches / i`, or is shown in one call
+    with it, and nothing else is computed."""
     below: ast.AST = node
+    scaled = False
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
-            if below is one.right and isinstance(one.op, ast.Div | ast.Mod) and names_in(other) & counters:
+            if isinstance(one.op, ast.Div | ast.Mod) and names_in(other) & counters:
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
-                return False
+                scaled = isinstance(one.op, ast.Mult)
+                if not scaled:
+                    return False
         elif isinstance(one, ast.Compare):
             test = script.parent(one)  # `if i >= batches: break` is harmless: the loop ends before it
             ends = isinstance(test, ast.If) and isinstance(test.body[-1], ast.Break)
@@ -183,7 +187,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
             break
         below = one
     statement = script.statement(node)
-    return isinstance(statement, ast.Expr) and bool(names_in(statement) & counters)
+    return not scaled and isinstance(statement, ast.Expr) and bool(names_in(statement) & counters)
 
 
 def _plan_end(plan: Plan, accelerators: Accelerators, test: ast.expr, counters: set[str]) -> None:

@@ -206,10 +206,10 @@ folds = tuple(range(3))
 for fold in folds:
     order = list(range(len(parts)))
     random.shuffle(order)
-    for i in order:
+    for n, i in enumerate(order):
         learn(model, optimizer, parts[i], parts[i])
 -> for fold in folds:
--> for i in accelerator.prepare(order):
+-> for n, i in enumerate(accelerator.prepare(order)):
 == a loop over epochs, in which each step draws its rows
 losses = []
 for epoch in range(100):

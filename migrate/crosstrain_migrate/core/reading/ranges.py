@@ -33,8 +33,8 @@ class Ranges:
         frame = self.script.frame(loop)
         body = walk_all(loop.body)
         found = self._cut_by(body, self._computed(body, names_stored_in(loop.target)), 1)
-        if isinstance(loop.target, ast.Name) and last_name(call.func) == "range":
-            found += self._picked(frame, body, loop.target.id, call)
+        if (number := item_of(loop)) and last_name(call.func) == "range":
+            found += self._picked(frame, body, number, call)
         kept = self._kept(body)
         return [one for one in found if written(one) not in kept]
 
@@ -188,22 +188,18 @@ def is_range(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
 
 
-def gives_numbers(script: Script, frame: Frame, node: ast.expr) -> bool:
-    """Whether the items of an iterable are a range's numbers, in some order."""
-    values = script.values(frame, written(node))
-    return is_range(node) or (bool(values) and all(map(numbers_of, values)))
+def range_behind(script: Script, frame: Frame, node: ast.expr) -> ast.Call | None:
+    """The range whose numbers an iterable gives, in their order or another."""
+    made = list(map(numbers_of, script.values(frame, written(node)) or [node]))
+    return made[0] if all(made) else None
 
 
 def numbers_of(value: ast.expr) -> ast.Call | None:
     """The range of which an expression is made: `range(n)`, or `list(range(n))`, whose numbers may be shuffled."""
-    is_listed = isinstance(value, ast.Call) and last_name(value.func) in (
-        "list",
-        "tuple",
-        "reversed",
-        "sorted",
-    )
-    inner = value.args[0] if is_listed and value.args else value
-    return inner if isinstance(inner, ast.Call) and last_name(inner.func) == "range" else None
+    listed = ("list", "tuple", "reversed", "sorted")
+    if isinstance(value, ast.Call) and last_name(value.func) in listed and value.args:
+        value = value.args[0]
+    return value if isinstance(value, ast.Call) and is_range(value) else None
 
 
 def item_of(loop: ast.For) -> str:

@@ -157,6 +157,14 @@ def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given:
     assert "[accelerator" not in text_of(OWN_KIND.format(method=BY_NAME, given=f", {given}, dim=0"))
 
 
+def test_outputs_of_replicas_that_are_gathered_are_one_on_one_device() -> None:
+    above = (
+        "from torch.nn.parallel import gather\nfrom torch.nn.parallel.scatter_gather import gather as all_of"
+    )
+    text = text_of(_script(above, "z = gather(y, 0)\nprint(all_of(y, 0))", "torch.nn.DataParallel(model)"))
+    assert "z = gather(y, 0) if isinstance(y, list) else y\n" in text and "all_of(y, 0))" in text
+
+
 @pytest.mark.parametrize(
     ("devices", "times", "expected"),
     [
@@ -204,6 +212,8 @@ size => factor
 args.rows * max(1, torch.cuda.device_count()) => max(1, torch.cuda.device_count())
 8 * len(ids) => len(ids)
 8 * len(args.seen['gpus']) => len(args.seen['gpus'])
+8 * len(cut) => len(cut)
+8 * len(words) => ''
 8 * args.views => ''  # no number of GPUs
 args.gpus + 8 => ''
 """)
@@ -213,7 +223,8 @@ args.gpus + 8 => ''
 )
 def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) -> None:
     """Several processes take a batch of one GPU each."""
-    text = "import os\n<torch>\nfrom options import args, ids\n"
+    text = "import os\n<torch>\nfrom options import args, ids\nwords = args.words.split()\n"
+    text += "cut = [int(one) for one in args.seen['gpus'].split(',')]\n"
     text += "os.environ['CUDA_VISIBLE_DEVICES'] = ','.join(args.seen['gpus'])\n<model>\n"
     text += f"def make(size):\n    return DataLoader([], {given})\nsize = {size}\nloader = make(size)\n"
     text += f"if args.gpus > 1:\n    model = {wrapper or 'model'}\nfor x, y in loader:\n    <step>\n"

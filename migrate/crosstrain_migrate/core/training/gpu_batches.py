@@ -98,8 +98,11 @@ class _Gpus:
             return self.are_counted_by(node.args[-1], depth)
         if isinstance(node, ast.Call):
             is_length = last_name(node.func) == "len" and len(node.args) == 1
-            counted = _name(node.args[0]) if is_length else ""
-            return self.script.dotted(node.func) == "torch.cuda.device_count" or counted in self._lists
+            listed = [node.args[0], *_bound(self.script, node.args[0])] if is_length else []
+            parts = [n for one in listed[1:] for n in walk(one)]  # `[int(i) for i in args.gpus.split(",")]`
+            texts = [n.func.value for n in parts if is_method(n, "split")]
+            counted = {*map(_name, (*listed[:1], *texts))}
+            return self.script.dotted(node.func) == "torch.cuda.device_count" or bool(counted & self._lists)
         if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or depth > _DEPTH:
             return False
         bound = _bound(self.script, node)

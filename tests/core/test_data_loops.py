@@ -227,6 +227,7 @@ for i in range(8):
     at += 4
 print(at)
 -> for i in range(8):
+?? every process trains on the same data
 == a loop over epochs, in which each step draws its rows
 losses = []
 for epoch in range(100):

@@ -174,3 +174,34 @@ def test_what_is_handed_on_and_comes_back_is_prepared_above(asked: str, more: st
     first = converted(HANDED_ON.format(asked=asked, more=more)).partition("for epoch")[0]
     prepared = first.rpartition(" = accelerator.prepare(")[0].rpartition("\n")[2].split(", ")
     assert [one for one in ("model", "loader") if one in prepared] == above
+
+
+@each_row("""
+bound => behind => above
+self.steps = len(self.loader) => pass => True
+self.steps = len(self.loader) * 8 => pass => False
+self.steps = len(self.loader) => make = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps) => False
+steps = len(self.loader) => print(steps) => False
+""")
+def test_a_length_for_the_methods_that_the_loop_over_that_loader_calls(
+    bound: str, behind: str, above: bool
+) -> None:
+    text = f"""<torch>
+class Base:
+    def __init__(self):
+        <self.model>
+        self.loader = DataLoader([], 8)
+    def update(self, x):
+        <self.step self.model(x).mean()>
+        if self.at == self.steps:
+            print(x)
+class Trainer(Base):
+    def run(self):
+        {bound}
+        {behind}
+        for self.at, (x, y) in enumerate(self.loader):
+            self.update(x)
+Trainer().run()
+"""
+    after = converted(text)
+    assert (after.index("loader = accelerator.prepare(self.loader)") < after.index(bound)) is above

@@ -44,6 +44,13 @@ other = TabularDataset("more.csv"), Rows("rows.csv")
 table = data.TabularDataset("./rows.csv", format="csv")
 + accelerator.wait_for_everyone()
 * os.remove("rows.csv")
+== a folder that is filled is whole before all list one
+for name in names:
+*     cv2.imwrite(os.path.join(out, name), [1])
++ accelerator.wait_for_everyone()
+rows = os.listdir(out)
+* shutil.copyfile("a.txt", name)
+. cv2.imwrite("one.png", [1])
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():

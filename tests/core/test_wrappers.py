@@ -339,3 +339,23 @@ def test_a_wrapper_above_the_choice_of_the_device_is_said_to_be_prepared() -> No
     assert "        net = torch.nn.DataParallel(net)\n    accelerator = Accelerator(" in after
     assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in after
     assert [note.remedy for note in notes(ABOVE, "CT301")] == ["nothing needs to be done"]
+
+
+@each_row("""
+given => is_dropped
+torch.ones(torch.cuda.device_count()).cuda() => True
+torch.squeeze(torch.ones(torch.cuda.device_count())), retain_graph=True => True
+torch.ones(2) => False
+""")
+def test_what_is_given_for_the_loss_of_each_replica_goes(given: str, is_dropped: bool) -> None:
+    text = f"""
+<torch>
+model = nn.DataParallel(nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(8, 2), batch_size=4):
+    loss = model(x).mean()
+    loss.backward({given})
+    optimizer.step()
+"""
+    after = text_of(text)
+    assert ("accelerator.backward(loss" in after and "loss.backward(torch" not in after) is is_dropped

@@ -25,7 +25,8 @@ from .reading.imported import imported
 from .reading.made import constants, is_switched_off
 from .reading.roles import Roles
 from .reading.script import Script, is_statement_call
-from .training.backward import SUMMED, sums_over_rows
+from .training.backward import SUMMED
+from .training.losses import sums_over_rows
 
 BUILT_ON, LINE_SEARCH = "CT901", "CT903"
 # Statements of a file that run nothing, its docstring among them.

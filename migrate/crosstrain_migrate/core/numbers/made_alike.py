@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_
 from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import losses_in, trained_loss
+from crosstrain_migrate.core.training.losses import losses_in, trained_loss
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk

@@ -8,7 +8,7 @@ import ast
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.core.training.backward import losses_in
+from crosstrain_migrate.core.training.losses import losses_in
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 _DEPTH = 3  # functions that return what another one returned

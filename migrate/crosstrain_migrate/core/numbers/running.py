@@ -12,7 +12,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import parts_of, trained_loss
+from crosstrain_migrate.core.training.losses import parts_of, trained_loss
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk
 

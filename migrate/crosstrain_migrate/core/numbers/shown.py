@@ -16,7 +16,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import parts_of, sums_over_rows, trained_loss
+from crosstrain_migrate.core.training.losses import parts_of, sums_over_rows, trained_loss
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk
 

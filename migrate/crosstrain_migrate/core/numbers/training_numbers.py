@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.core.training.backward import losses_in, sums_over_rows
+from crosstrain_migrate.core.training.losses import losses_in, sums_over_rows
 from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all

@@ -129,6 +129,7 @@ class Files:
             self.emptied.update(() if self._wait_behind(statement) else [again])
         elif call is not None and self.read.by_kind(call, paths, self.accelerators.roles.backwards):
             self._wait_behind(statement)
+        self._ended += self.read.filled(call, statement) if call is not None else []
         self.let_one(statement)
         return True
 
@@ -172,7 +173,7 @@ class Files:
 
     def plan_guards(self) -> None:
         """Guarded neighbours share one `if`."""
-        for one in self._ended:
+        for one in dict.fromkeys(self._ended):
             reason = "what the main process wrote is there before another one looks for it"
             code = _SHARE_DRAWS if one in self._drawing else f"{self.state(one)}.wait_for_everyone()"
             self.plan.after(one, FILE, reason, code, GROUP)
@@ -208,7 +209,7 @@ class Files:
         closes: behind the statement the file is whole.
         """
         reads = [c for c in self.script.calls if paths and self.read.behind(c, statement, paths)]
-        reads = [c for c in reads if not self._is_of_earlier_run(c, statement)]
+        reads = [c for c in reads if not self.read.is_of_earlier_run(c, statement)]
         if any(self.stamps.differs(path) for read in reads for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
@@ -247,12 +248,6 @@ class Files:
             return False
         self._ended.append(statement)
         return True
-
-    def _is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
-        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
-        frame = self.script.frame(read)
-        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
-        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
 
     def _wait_before(self, read: ast.AST) -> None:
         reason = "what the main process wrote is there before all read it"
@@ -345,8 +340,11 @@ class Files:
         is_behind = statement in self._drawing or not self._may_wait_at(reads)
         if is_behind and (self.script.loops_around(statement) or not self.audience.comes_alike(statement)):
             return  # what the function writes is guarded there
-        if self._guarded(statement, reads=[] if is_behind else reads) and is_behind:
-            self._ended.append(statement)
+        if self._guarded(statement, reads=[] if is_behind else reads):
+            filled = [
+                end for one in self.helpers.writing(function) for end in self.read.filled(one, statement)
+            ]
+            self._ended += [statement] if is_behind else filled
 
     # -- files that are opened ---------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ import re
 
 from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.placing.options import origin
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.roles import Backward
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.computed_imports import pattern_of
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .audience import Audience
@@ -155,6 +156,12 @@ class Reads:
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
+    def is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
+        """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
+        frame = self.script.frame(read)
+        is_made = is_function_frame(frame) and frame.name == "__init__" and not self.script.loops_around(read)
+        return is_made and frame is self.script.frame(statement) and place_of(read) < place_of(statement)
+
     def handed_on(self, statement: ast.stmt, paths: set[str]) -> ast.stmt | None:
         """Where a text that is one of the paths written there becomes a variable's or an option's, behind it, for whoever reads
         the file: `args.rows = "/tmp/rows.h5"`; the first of several texts."""
@@ -176,6 +183,24 @@ class Reads:
         reads = [c for c in reads if self.audience.is_all(c) and self.audience.comes_after(c, statement)]
         known = any(self.behind(c, statement, paths) for c in reads)
         return not known and not all(self.paths.is_named(c.args[0]) for c in reads)
+
+    def filled(self, call: ast.Call, statement: ast.stmt) -> list[ast.stmt]:
+        """Behind which statement a folder has what a call writes there under names that are not written out, where all list a
+        folder later: the outermost that no process leaves out, and in which nobody lists one."""
+        path = writers.path_of_write(self.script, call)
+        others = (writers.removes_file, writers.happens_once, writers.opens_to_write, commands.is_command)
+        if path is None or self.paths.is_named(path) or any(is_one(self.script, call) for is_one in others):
+            return []
+        lists = (c for c in self.script.calls if writers.lists_folder(self.script, c))
+        later = [c for c in lists if self.audience.is_all(c) and self.audience.comes_after(c, statement)]
+        ways = [way for one in later for way in self.audience.ways(one)]
+        ends: list[ast.stmt] = []
+        for one in (statement, *self.script.around(statement)) if later else ():
+            if not isinstance(one, ast.stmt) or isinstance(one, FUNCTIONS):
+                break
+            inside = [n for part in getattr(one, "body", [one]) for n in walk(part)]
+            ends += [one] if self.audience.comes_alike(one) and not any(way in inside for way in ways) else []
+        return ends[-1:]
 
     def made_again(self, removal: ast.Call, paths: set[str]) -> ast.Call | None:
         """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""

@@ -63,6 +63,7 @@ _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open"})
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
+_LISTS = words("os.listdir os.scandir os.walk glob.glob glob.iglob")
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 _OBJECT_OF_FILE = re.compile(
     r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$"
@@ -302,6 +303,12 @@ def decides_by_folder(call: ast.Call) -> ast.expr | None:
 def asks_for_files(test: ast.AST) -> bool:
     """Whether code looks for files."""
     return any(isinstance(n, ast.Call) and last_name(n.func) in _ASKS for n in walk(test))
+
+
+def lists_folder(script: Script, call: ast.Call) -> bool:
+    """Whether a call looks for files of any name."""
+    is_found = is_method(call, "glob", "rglob", "iterdir") or script.dotted(call.func) in _LISTS
+    return is_found or last_name(call.func) in ("ImageFolder", "DatasetFolder")
 
 
 def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:

@@ -81,7 +81,9 @@ class Anchors:
         if is_function_frame(frame) and text in self.script.parameters(frame):
             stores.append(place_of(frame))
         around = (next((s for s in self.script.around(n) if s in suite), None) for n in read)
-        statements = [s for s in around if isinstance(s, ast.stmt) and any(b < place_of(s) for b in stores)]
+        statements = [
+            s for s in around if isinstance(s, ast.stmt) and min(stores, default=(0, 0)) < place_of(s)
+        ]
         return min([anchor, *statements], key=place_of)
 
     def _run_through(self, statement: ast.stmt) -> list[ast.stmt]:

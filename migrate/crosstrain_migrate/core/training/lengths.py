@@ -34,10 +34,22 @@ def counted_lengths(
         counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
-        counts = counts or _is_shown(script, length)
+        counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
+
+
+def _counts_own_loop(script: Script, frame: Frame, text: str, bound: ast.AST | None) -> bool:
+    """Whether an attribute holds a length for the loop over that loader behind it, of a method that goes over it once a call and
+    makes no schedule: `self.steps = len(self.loader)`, for the methods that the loop calls."""
+    if not isinstance(bound, ast.Assign) or not isinstance(bound.targets[0], ast.Attribute):
+        return False
+    behind = script.suite_of(bound)[script.suite_of(bound).index(bound) :]
+    loops = [one for one in behind if isinstance(one, ast.For) and text in map(written, walk(one.iter))]
+    return bool(loops) and not any(
+        _is_in_schedule(script, n) for n in [bound, *script.reads(frame, written(bound.targets[0]))]
+    )
 
 
 def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:

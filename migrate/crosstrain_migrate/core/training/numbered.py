@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import names_stored_in, stores_in, walk, walk_all
 
-from .backward import loss_of
+from .losses import loss_of
 
 _SCHEDULE = re.compile(
     r"schedul|anneal|linspace|logspace|cycl|warm|ramp|decay|(^|_)(lrs?|betas?|alphas?|gammas?|lambdas?|temp\w*|weights?|coefs?)(_|$)",

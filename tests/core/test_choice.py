@@ -161,6 +161,7 @@ def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> N
 asked => is_said
 torch.cuda.get_device_properties(torch.device("cuda:0")) => True
 torch.cuda.get_device_name(torch.cuda.current_device()) => True
+faiss.index_cpu_to_gpu(pool, torch.cuda.current_device(), rows) => False
 torch.cuda.get_rng_state() => True
 torch.cuda.get_rng_state() if torch.cuda.is_available() else None => False
 """)

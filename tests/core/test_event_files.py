@@ -43,6 +43,19 @@ def test_writers_of_a_list_or_a_table(made: str, use: str, is_ours: bool) -> Non
 
 
 @each_row(r"""
+made => use => given
+SummaryWriter("a") => show(writer) => "a" if accelerator.is_main_process else tempfile.mkdtemp()
+SummaryWriter() => show(writer) => log_dir=None if accelerator.is_main_process else tempfile.mkdtemp()
+SummaryWriter("a") => show(writer, writer.log_dir) => "a"  # from which every process may read
+""")
+def test_a_writer_that_anything_may_use(made: str, use: str, given: str) -> None:
+    """The other processes' files are not found beside the main process's."""
+    after = converted(SEVERAL.format(made=f"writer = {made}", use=use))
+    assert f"writer = SummaryWriter({given})" in after
+    assert ("import tempfile" in after) is ("tempfile" in given)
+
+
+@each_row(r"""
 made => use => is_ours
 FileWriter => writer.add_summary(tf.Summary(value=[]), step) => True
 create_file_writer => with writer.as_default():\n        tf.summary.scalar("x", step) => True

@@ -348,6 +348,14 @@ import lmdb
 .         rows.put(b"1", b"2")
 + accelerator.wait_for_everyone()
 base = lmdb.open("rows.db")
+== a shelf, unless it is only read
+import shelve
+--
+* with shelve.open("kept", writeback=True) as kept:
+.     kept["rows"] = {}
+.     kept["rows"][1] = 2
+with shelve.open("old", flag="r") as old:
+    first = old["rows"]
 == a film is a file from where it is made, and so is a mesh that is exported
 - film = cv2.VideoWriter("a.avi", 0, 30, (8, 8))
 + film = cv2.VideoWriter("a.avi", 0, 30, (8, 8)) if accelerator.is_main_process else None

@@ -114,6 +114,8 @@ rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
 args.model.share_memory() => work(PartialState().local_process_index, args)
 args.shard(shard_id=torch.cuda.current_device()) => args.shard(shard_id=PartialState().local_process_index)
+args.find(gpu_id=None if args.x else torch.cuda.current_device()) => gpu_id=None if args.x else PartialState().local_process_index
+args.find(place=None if args.x else torch.cuda.current_device()) => place=None if args.x else accelerator.device
 if args.many:\n        rows.set_epoch(1) => processes\n    work(
 args.run = str(time.time())\n    os.makedirs(args.run) => args.run = str(broadcast_object_list([time.time()])[0])
 args.run = str(time.time()) => args.run = str(time.time())

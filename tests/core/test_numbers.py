@@ -129,6 +129,23 @@ print(right / steps)
     total += loss.item()
 print(total / len(loader.dataset))
 -> total = accelerator.reduce(total, "sum")
+== the same, divided in place
+    total += loss.item()
+total /= len(loader.dataset)
+print(total)
+-> total = accelerator.reduce(total, "sum")
+== an array of means, divided by the batches in place and read by its entries
+total = np.zeros(2)
+    total = total + np.array([loss.item(), out.mean().item()])
+total /= len(loader)
+print(total[0], total[1])
+-> total = accelerator.reduce(total, "mean")
+== another number of that name, divided by rows
+    total += loss.item()
+shown = total / len(loader)
+total = first_total()
+print(shown, total / len(loader.dataset))
+-> total = accelerator.reduce(total, "mean")
 == parts of a mixture
     right += lam * (out.argmax(1) == y).sum() + (1 - lam) * (out.argmin(1) == y).sum(); rows += len(y)
 print(100. * right / rows)

@@ -302,6 +302,8 @@ assert {} > 0 => False
 if torch.cuda.is_available() and {} > 1:\n        args.batch = 4 => False
 if 'SLURM_PROCID' in os.environ:\n        args.gpu = args.rank % {} => True
 if 'SLURM_PROCID' in os.environ:\n        pass\n    else:\n        args.gpu = args.rank % {} => False
+place = int(os.environ['SLURM_PROCID'])\n    args.gpu = place % {} => True
+place = int(os.environ['RANK'])\n    args.gpu = place % {} => False
 <layer>[Queue(1)] * {}\n    Shared() => True
 <layer>[1] * {}\n    Shared() => False
 """)

@@ -333,6 +333,19 @@ def test_a_device_that_a_file_sets_stays_a_setting(bound: str, tmp_path: Path) -
     assert ("cfg.MODEL.DEVICE = PartialState().device.type" in after["settings"]) is is_set
 
 
+@pytest.mark.parametrize(
+    ("found", "others", "stays"), [("number()", 1, True), ("number()", 0, False), ('"cuda"', 1, False)]
+)
+def test_a_device_that_a_shared_function_finds_is_kept(
+    found: str, others: int, stays: bool, tmp_path: Path
+) -> None:
+    asks = f"def place(args):\n    args.device = {found}\n    return torch.device(args.device)\n"
+    first = IN_GROUP.replace("start\n", "place, start\n").replace("(1, 1))>", "(1, 1).to(place(start)))>")
+    files = {"second": IN_GROUP} if others else {}
+    after = rewritten(tmp_path, "first", group=OWN_GROUP + asks, first=first, **files)
+    assert ("torch.device(args.device)" in after["group"]) is stays
+
+
 def test_a_module_of_one_script_makes_no_group_of_its_own(tmp_path: Path) -> None:
     after = rewritten(tmp_path, "first", group=OWN_GROUP, first=IN_GROUP)
     assert "init_process_group" not in after["group"]

@@ -213,7 +213,7 @@ args.rows * max(1, torch.cuda.device_count()) => max(1, torch.cuda.device_count(
 8 * len(ids) => len(ids)
 8 * len(args.seen['gpus']) => len(args.seen['gpus'])
 8 * len(cut) => len(cut)
-8 * len(words) => ''
+8 * len(parts) => ''
 8 * args.views => ''  # no number of GPUs
 args.gpus + 8 => ''
 """)
@@ -223,7 +223,7 @@ args.gpus + 8 => ''
 )
 def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) -> None:
     """Several processes take a batch of one GPU each."""
-    text = "import os\n<torch>\nfrom options import args, ids\nwords = args.words.split()\n"
+    text = "import os\n<torch>\nfrom options import args, ids\nparts = args.views.split(',')\n"
     text += "cut = [int(one) for one in args.seen['gpus'].split(',')]\n"
     text += "os.environ['CUDA_VISIBLE_DEVICES'] = ','.join(args.seen['gpus'])\n<model>\n"
     text += f"def make(size):\n    return DataLoader([], {given})\nsize = {size}\nloader = make(size)\n"

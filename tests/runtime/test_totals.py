@@ -40,6 +40,8 @@ def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None
     assert summed == (3, 2.0) and isinstance(summed[0], int)
     means = accelerator.reduce((numpy.float32(me), numpy.int64(me + 1)), "mean")
     assert means == (0.5, 1.5) and means[0].dtype == "float32"
+    arrays = accelerator.reduce((numpy.array([1.0, me]), numpy.array([2 * me])), "sum")
+    assert [one.tolist() for one in arrays] == [[2.0, 1.0], [2]]
     several = accelerator.reduce((1 + me, 0.5, torch.tensor([2.0 + me]), torch.tensor(True)), "max")
     assert (several[0], several[1], several[2].tolist()) == (2, 0.5, [3.0])
 

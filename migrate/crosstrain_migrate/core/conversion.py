@@ -289,7 +289,7 @@ def _plan_numbers(
     devices = Devices(plan, accelerators)
     devices.run()
     plan_loaded(plan, accelerators)
-    code = InStep(plan.script, evaluations.loops)
+    code = InStep(plan.script, evaluations.loops, [one.frame for one in roles.data if one.loop is None])
     plan_host_reads(plan, code)
     placed = [one.loop for one in roles.data if one.loop is not None]
     plan_left_on_cpu(plan, roles.data, merging.loops)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from numbers import Real
 from typing import Any, TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -95,7 +96,9 @@ def _counts(leaf: Any, strict: str | None, numbers: bool) -> bool:
 
 
 def is_number(data: Any) -> bool:
-    """Whether it is an int or a float, of Python or NumPy, and not a bool."""
+    """Whether it is an int or a float, of Python or NumPy, and not a bool; or an array of them."""
+    if isinstance(data, numpy.ndarray):
+        return data.dtype.kind in "iuf"
     return isinstance(data, Real) and not isinstance(data, bool)
 
 

@@ -6,7 +6,6 @@ Scripts import them from here, as from ``accelerate.utils.operations``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy
@@ -76,9 +75,9 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
     """New tensors with the sum, mean, max or min over the ranks, times ``scale``.
 
-    The numbers of Python and of numpy are reduced, too, and stay such numbers. Where one program computes for all hosts, a
-    number is the same on each of them already, and its sum is the number itself. Tensors of one dtype and device are reduced
-    in one collective, and so are small tensors of several dtypes on the host.
+    The numbers of Python and of numpy, and arrays of them, are reduced, too, and stay what they are. Where one program
+    computes for all hosts, a number is the same on each of them already, and its sum is the number itself. Tensors of one
+    dtype and device are reduced in one collective, and so are small tensors of several dtypes on the host.
 
     reduction: "sum", "mean", "max", "min", or "none" for copies of this rank's own tensors.
 
@@ -111,22 +110,24 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
             return numbers
     reduced = collectives.reduce_tensors(tensors, reduction, comm)
     return [
-        out if isinstance(leaf, Tensor) else _as_given(leaf, out.item())
+        out if isinstance(leaf, Tensor) else _as_given(leaf, out)
         for leaf, out in zip(given, reduced, strict=True)
     ]
 
 
-def _as_given(number: Any, value: float) -> Any:
-    """The value, as numpy's number where it was one: the script may ask it for `.item()`, or for its `.dtype`."""
-    if not isinstance(number, numpy.generic):
-        return value
-    stays = isinstance(number, numpy.floating if isinstance(value, float) else numpy.integer)
-    return type(number)(value) if stays else numpy.asarray(value)[()]
+def _as_given(number: Any, out: Tensor) -> Any:
+    """The value, as numpy's number or array where it was one: the script may ask it for `.item()`, or for its `.dtype`."""
+    if not isinstance(number, numpy.generic | numpy.ndarray):
+        return out.item()
+    value = out.numpy()
+    stays = (value.dtype.kind == "f") is (number.dtype.kind == "f")
+    return (value.astype(number.dtype) if stays else value)[()]
 
 
-def _exactly(number: float) -> Tensor:
-    """A number as an int64 or float64 tensor, which keeps all its digits; on the host, where every run can exchange it."""
-    exact = torch.int64 if isinstance(number, Integral) else torch.float64
+def _exactly(number: Any) -> Tensor:
+    """A number or an array as an int64 or float64 tensor, which keeps all its digits; on the host, where every run can
+    exchange it."""
+    exact = torch.int64 if numpy.asarray(number).dtype.kind in "iu" else torch.float64
     return torch.tensor(number, dtype=exact, device="cpu")
 
 

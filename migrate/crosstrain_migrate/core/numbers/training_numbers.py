@@ -153,9 +153,9 @@ class TrainingNumbers:
             self.plan.after(loop, RULE, "what the processes have is merged", code, GROUP)
         if UNSURE in kinds.values() or (wanted and accelerator is None):
             self.plan.note(RULE, loop, LOCAL, REDUCE)
-        counts, behind = WholeCounts(self.plan, data, loop), Pass(self.script, data.frame, loop)
+        counts = WholeCounts(self.plan, data, loop)
         shares = [text for text, kind in kinds.items() if kind in (MEAN, UNSURE)] if is_named else []
-        for read in (one for text in shares for one in self._reads_behind(behind, text)):
+        for read in (one for text in shares for one in self.script.reads_behind(loop, text)):
             by = divisor(self.script, read)
             if by is not None and counts.is_of_rows(by) and not knows(self.script, data.frame, by, loader):
                 code = f"min({{by}}, len({loader}))"
@@ -205,7 +205,7 @@ class TrainingNumbers:
     ) -> str:
         added = {self._kind_of_added(data.frame, node) for node in made}
         counts = {} if UNSURE in added else counts
-        ways = {self._way(data, counts, read) for read in self._reads_behind(found, text)}
+        ways = {self._way(data, counts, read) for read in self.script.reads_behind(found.loop, text)}
         if added == {STEPS}:
             return STEPS
         if len(ways) == 1 and ways != {UNSURE}:
@@ -227,7 +227,7 @@ class TrainingNumbers:
                     continue
                 if call.func.attr == "append":
                     is_fresh = isinstance(found.start(text), ast.List)
-                    reads = self._reads_behind(found, text)
+                    reads = self.script.reads_behind(found.loop, text)
                     is_mean = all(self._is_of_mean(read) for read in reads)
                     kinds[text] = MERGED if is_fresh and is_mean and kinds.get(text) != UNSURE else UNSURE
                 elif found.is_meter(text, call.func.attr):
@@ -341,10 +341,6 @@ class TrainingNumbers:
             for text in texts
             if any(is_object(self.script, value) for value in self.script.values(found.frame, text))
         }
-
-    def _reads_behind(self, found: Pass, text: str) -> list[ast.expr]:
-        end = found.loop.end_lineno or 0
-        return [read for read in self.script.reads(found.frame, text) if read.lineno > end]
 
     def _statements_behind(self, loop: ast.For, kinds: dict[str, str]) -> list[ast.AST]:
         frame = self.script.frame(loop)

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
 from .audience import OWN, Audience
-from .helpers import Helpers, Meetings, draws, reads_behind
+from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
 from .stamps import Stamps
 
@@ -358,7 +358,7 @@ class Files:
         if self._is_temporary(opener):
             return
         target = node.items[0].optional_vars
-        reads = reads_behind(self.script, node, target.id) if isinstance(target, ast.Name) else []
+        reads = self.script.reads_behind(node, target.id) if isinstance(target, ast.Name) else []
         closings = [self.script.statement(read) for read in reads]
         if not all(s in self.script.suite_of(node) and _closes(s) for s in closings):
             return  # the others would miss the name
@@ -372,15 +372,15 @@ class Files:
         if self._is_temporary(call):
             return
         path, state = writers.opened_path(self.script, call), self.state(call)
-        statement, made = self.script.statement(call), ""
+        statement, other = self.script.statement(call), "os.devnull"
         if path is None and is_method(call, "open"):
             made = self.script.name_of("pathlib.Path", call)  # by which a file that makes paths knows them
             is_path = "." not in made and not self.script.is_imported(call.func)
-            path = call.func.value if is_path else None
+            path, other = call.func.value if is_path else None, f"{made}(os.devnull)"
         if path is None or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False):
             self.leave(call)
             return
-        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, made)
+        null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, other)
         for sync in self.script.calls:  # which the null device refuses
             is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)
             is_near = self.script.module(sync) is self.script.module(call)

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .effects import Effects
@@ -247,7 +247,7 @@ class Meetings:
     def only_writes(self, node: ast.With) -> bool:
         """Whether a block does nothing but write, so that no other process needs it."""
         inside, stores = walk_all(node.body), stores_in(*node.body)
-        if any("." in written(n) or reads_behind(self.script, node, written(n)) for n in stores):
+        if any("." in written(n) or self.script.reads_behind(node, written(n)) for n in stores):
             return False
         if any(
             is_method(n, "backward", "step") or (isinstance(n, ast.Call) and self.is_collective(n))
@@ -281,27 +281,21 @@ class Meetings:
 
 
 def null_device(
-    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, made: str = ""
+    plan: Plan, path: ast.expr, state: str, rule: str, reason: str, group: str, other: str = "os.devnull"
 ) -> None:
-    """The file at `path` is the null device on all but the main process, which `state` knows. made: what makes a path, where
-    `path` is asked to open itself."""
-    module = plan.script.module(path)
+    """The file at `path` is the null device, or another one, on all but the main process, which `state` knows."""
     given = "({path})" if isinstance(path, ast.IfExp | ast.Lambda) else "{path}"
-    other = f"{made}(os.devnull)" if made else "os.devnull"
     code = f"{given} if {state}.is_main_process else {other}"
-    plan.replace(path, rule, reason, f"({code})" if made else code, group, path=path)
+    is_asked = isinstance(plan.script.parent(path), ast.Attribute)  # to open itself
+    plan.replace(path, rule, reason, f"({code})" if is_asked else code, group, path=path)
+    import_for(plan, path, other, rule, group)
+
+
+def import_for(plan: Plan, node: ast.AST, code: str, rule: str, group: str) -> None:
+    """The standard library's module that new code asks, `tempfile.mkdtemp()`, is imported where it is not."""
+    module, wanted = plan.script.module(node), "tempfile" if "tempfile." in code else "os"
     names = {
         a.asname or a.name for n in plan.script.within(module) if isinstance(n, ast.Import) for a in n.names
     }
-    if "os" not in {name.split(".")[0] for name in names}:
-        plan.add(e.AddImport(module, rule, transaction=group, code="import os"))
-
-
-def reads_behind(script: Script, node: ast.With, name: str) -> list[ast.expr]:
-    """Where a name is read behind a block that binds it, `n += 1` too, before something else is bound to it in any case."""
-    frame, end = script.frame(node), (node.end_lineno or 0, node.end_col_offset or 0)
-    stores = [one for one in script.stores(frame, name) if place_of(one) > end]
-    raised = [one for one in stores if isinstance(script.parent(one), ast.AugAssign)]
-    anew = [one for one in stores if one not in raised]
-    reads = (one for one in (*script.reads(frame, name), *raised) if place_of(one) > end)
-    return [one for one in reads if not any(script.is_always_above(s, one) for s in anew)]
+    if wanted not in {name.split(".")[0] for name in names}:
+        plan.add(e.AddImport(module, rule, transaction=group, code=f"import {wanted}"))

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.walks import texts_in, walk
 
 from .audience import ONE, Audience
 from .files import FILE, Files
-from .helpers import null_device
+from .helpers import import_for, null_device
 from .passed_on import Holder, holders_of, passed_to, reads_of
 
 PRINT = "CT401"
@@ -224,8 +224,10 @@ class Recorders:
                 self._give(call, FILE, "event files", "write_to_disk", "write_to_disk={0}.is_main_process")
             elif self.script.dotted(call.func) in _FILMS:
                 self.files.leave(call)
-            else:
+            elif self._asks_folder(reads) or not self.script.dotted(call.func).startswith("torch.utils.tens"):
                 self._say_event_file(call)
+            else:
+                self._elsewhere(call)
             return
         reason, template = "one process records the run", f"{{writer}} if {test} else None"
         if isinstance(statement, ast.With):
@@ -233,6 +235,24 @@ class Recorders:
             module, code = self.script.module(call), "from contextlib import nullcontext"
             self.plan.add(e.AddImport(module, FILE, reason, transaction="event files", code=code))
         self.plan.replace(call, FILE, reason, template, "event files", writer=call)
+
+    def _asks_folder(self, reads: list[ast.expr]) -> bool:
+        """Whether the script asks a writer for its folder, from which every process may read."""
+        kept = [one.attr for one in map(self.script.parent, reads) if isinstance(one, ast.Attribute)]
+        anywhere = {one.attr for one in self.script.table.each(ast.Attribute)}
+        return "log_dir" in kept or "get_logdir" in anywhere
+
+    def _elsewhere(self, call: ast.Call) -> None:
+        """What uses the writer may be anything: the other processes write into a folder that nobody looks for."""
+        state, other = self.files.state(call), "tempfile.mkdtemp()"
+        paths = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "log_dir")]
+        if paths:
+            null_device(self.plan, paths[0], state, FILE, "one process records the run", "event files", other)
+        else:
+            self._give(
+                call, FILE, "event files", "log_dir", f"log_dir=None if {{0}}.is_main_process else {other}"
+            )
+            import_for(self.plan, call, other, FILE, "event files")
 
     def _kept_as(self, call: ast.Call, statement: ast.stmt) -> set[Holder]:
         """What holds a new writer: `writer = SummaryWriter(...)`, `writers["train"] = ...`, `writers.append(...)`,

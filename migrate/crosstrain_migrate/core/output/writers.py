@@ -61,7 +61,7 @@ _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
 _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
-CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open"})
+CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open", "shelve.open"})
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _LISTS = words("os.listdir os.scandir os.walk glob.glob glob.iglob")
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
@@ -127,6 +127,8 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
     name = script.dotted(node.func)
     if name == "lmdb.open":
         return {"map_size"} == {k.arg for k in node.keywords} & {"map_size", "readonly"}
+    if name == "shelve.open":
+        return "'r'" not in map(ast.unparse, (*node.args[1:], *(k.value for k in node.keywords)))
     if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = is_method(node, "open") and not name.startswith("PIL.")

@@ -24,13 +24,13 @@ from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes
 from .first import choose_visible
-from .given_devices import is_given, is_set_by_file
+from .given_devices import is_found, is_given, is_set_by_file
 from .numbered import is_number, numbered_lists, numbers_given
 from .own_moves import compiled_functions, has_nothing_else, has_own_cuda, is_told
 from .sides import asks_place, side_of
 
 GPU_ONLY = "CT308"
-_CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)")
+_CUDA_ANSWERS = re.compile(r"torch\.cuda\.(get_device_|(max_)?memory_|mem_)|faiss\.")
 # What may name a device, or ask for one; what stands around another that begins at the same place comes first.
 _KINDS: tuple[type[ast.AST], ...] = (
     ast.Assert,
@@ -153,7 +153,8 @@ class Devices:
             self._cuda(call, call.func.value)
         elif name == "torch.device":
             is_cpu = call.args and getattr(call.args[0], "value", None) in ("cpu", "meta")
-            is_set = self._is_mapped and bool(call.args) and is_set_by_file(self.script, call.args[0])
+            given = call.args[0] if call.args and self._is_mapped else call
+            is_set = is_set_by_file(self.script, given) or is_found(self.script, given)
             is_other = is_cpu or is_set or is_given(self.script, call)
             if self._is_compared(call):
                 return
@@ -200,10 +201,10 @@ class Devices:
 
     def _is_number(self, call: ast.Call) -> bool:
         """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place; or what is
-        given as a number, `shard_id=torch.cuda.current_device()`."""
-        given_as = self.script.parent(call)
+        given as a number, `gpu_ids=torch.cuda.current_device() if on_gpu else None`."""
+        given_as = next(one for one in self.script.around(call) if not isinstance(one, ast.IfExp))
         if isinstance(given_as, ast.keyword):
-            return given_as.arg is not None and given_as.arg.endswith(("_id", "rank", "index"))
+            return given_as.arg is not None and given_as.arg.endswith(("_id", "_ids", "rank", "index"))
         bound, frame = self.script.statement(call), self.script.frame(call)
         names = [one for one in names_in(bound) if call in self.script.values(frame, one)]
         given = [self.script.parent(read) for name in names for read in self.script.reads(frame, name)]

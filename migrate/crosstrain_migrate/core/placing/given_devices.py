@@ -53,6 +53,12 @@ def is_set_by_file(script: Script, given: ast.expr | None) -> bool:
     return bool(values) and all(isinstance(v, ast.Constant) and side_of(script, v) == "gpu" for v in values)
 
 
+def is_found(script: Script, given: ast.expr) -> bool:
+    """Whether a function that other scripts call as well has found a device before: `args.device = place["device"]`."""
+    values = script.values(script.frame(given), written(given))
+    return script.is_shared(given) and bool(values) and not any(side_of(script, one) for one in values)
+
+
 def _is_nobodys(script: Script, function: Function, name: str, depth: int = 3) -> bool:
     """Whether a parameter is None unless another script gives it: `if device is None: device = "cuda"` is of this one."""
     default = defaults_by_name(function.args).get(name)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from crosstrain_migrate.core.distributed.processes import ranks_of
 from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
@@ -137,8 +137,8 @@ class Ranks:
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas; where `srun` starts the processes, it sets no launcher's variables. So does the
-        default of such a variable."""
+        a layer that waits for its replicas; where `srun` starts the processes, or a function that is for it alone, it sets no
+        launcher's variables. So does the default of such a variable."""
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):
                 return True
@@ -146,6 +146,9 @@ class Ranks:
                 return True
             if isinstance(one, ast.If) and "SLURM" in ast.unparse(one.test):
                 return any(self.script.table.is_inside(call, statement) for statement in one.body)
+            body = one.body if isinstance(one, FUNCTIONS) else []
+            if any("environ['SLURM_" in ast.unparse(s) for s in body if isinstance(s, ast.Assign)):
+                return True
         statement = self.script.statement(call)
         if not isinstance(statement, ast.Assert | ast.If) or call not in walk(statement.test):
             return False

@@ -203,6 +203,21 @@ class Code:
         """Where a frame reads the variable or the attribute `text`."""
         return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
 
+    def reads_behind(self, block: ast.stmt, text: str) -> list[ast.expr]:
+        """Where a variable is read behind a block, `total /= n` too, before something else is bound to it in any case."""
+        frame, end = self.frame(block), (block.end_lineno or 0, block.end_col_offset or 0)
+        stores = [one for one in self.stores(frame, text) if place_of(one) > end]
+        changed = [one for one in stores if isinstance(self.parent(one), ast.AugAssign)]
+        reads = [one for one in (*self.reads(frame, text), *changed) if place_of(one) > end]
+        return [
+            read
+            for read in reads
+            if not any(
+                self.is_always_above(s, read) and self.statement(s) is not self.statement(read)
+                for s in stores
+            )
+        ]
+
     def values(self, frame: Frame, text: str) -> list[ast.expr]:
         """What a frame's plain assignments and `with` blocks bind the variable or the attribute `text` to."""
         return self._values[frame].get(text, [])

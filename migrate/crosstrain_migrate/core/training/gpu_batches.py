@@ -98,16 +98,20 @@ class _Gpus:
             return self.are_counted_by(node.args[-1], depth)
         if isinstance(node, ast.Call):
             is_length = last_name(node.func) == "len" and len(node.args) == 1
-            listed = [node.args[0], *_bound(self.script, node.args[0])] if is_length else []
-            parts = [n for one in listed[1:] for n in walk(one)]  # `[int(i) for i in args.gpus.split(",")]`
-            texts = [n.func.value for n in parts if is_method(n, "split")]
-            counted = {*map(_name, (*listed[:1], *texts))}
-            return self.script.dotted(node.func) == "torch.cuda.device_count" or bool(counted & self._lists)
+            is_counted = is_length and self._is_list(node.args[0], depth)
+            return is_counted or self.script.dotted(node.func) == "torch.cuda.device_count"
         if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or depth > _DEPTH:
             return False
         bound = _bound(self.script, node)
         return bool(_NUMBER.fullmatch(_name(node))) or any(
             self.are_counted_by(one, depth + 1) for one in bound
+        )
+
+    def _is_list(self, node: ast.expr, depth: int) -> bool:
+        """What the wrapper is given, also cut out of a text: `devices = [int(one) for one in config.gpus.split(",")]`."""
+        cut = [n.func.value for n in walk(node) if is_method(n, "split")]
+        return any(_name(one) in self._lists for one in (node, *cut)) or any(
+            self._is_list(one, depth + 1) for one in _bound(self.script, node) if depth < _DEPTH
         )
 
 

@@ -55,6 +55,7 @@ x = x[torch.randperm(len(x))] => x[torch.randperm(len(x), device=accelerator.dev
 kept = y.numpy() => kept = y.cpu().numpy()
 y = y.squeeze().numpy() => y = y.squeeze().cpu().numpy()
 kept = model(x).detach().numpy() => kept = model(x).detach().cpu().numpy()
+kept = [one.float().numpy() for one in y] => one.float().cpu().numpy()
 right = accuracy_score(y.view(-1), y) => accuracy_score(y.view(-1), y.cpu())
 n = y.long(); p = pack_padded_sequence(x, y) => pack_padded_sequence(x, y.cpu())
 z = x[0].squeeze(); kept = np.clip(z, 0, 1) => np.clip(z.cpu(), 0, 1)
@@ -85,6 +86,13 @@ kept = np.array(y)
 """)
 def test_what_the_cpu_reads_and_what_follows_the_batch_stays(step: str) -> None:
     assert step in converted(script(step))
+
+
+def test_what_next_gives_comes_from_there_too() -> None:
+    text = script("kept = y.numpy(); [one.numpy() for one in x.names]").replace(
+        "for x, y in loader:", "many = iter(loader)\nfor i in range(9):\n    x, y = next(many)"
+    )
+    assert "kept = y.cpu().numpy(); [one.numpy() for" in converted(text)
 
 
 def test_scripts_that_choose_a_device_move_what_they_make() -> None:

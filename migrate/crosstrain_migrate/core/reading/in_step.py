@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
@@ -18,11 +19,12 @@ _BUILT_IN = frozenset({"len", "int", "float", "str", "bool", "range", "enumerate
 
 
 class InStep:
-    """Answers for one script. loops: those over batches."""
+    """Answers for one script. loops: those over batches. taking: the frames in which `next` takes batches."""
 
-    def __init__(self, script: Script, loops: list[Loop]) -> None:
+    def __init__(self, script: Script, loops: list[Loop], taking: Iterable[Frame] = ()) -> None:
         self.script = script
         self.loops = loops
+        self._taking = taking
 
     # -- what runs once a batch --------------------------------------------------------------------------------
 
@@ -75,9 +77,9 @@ class InStep:
                 found[self.script.frame(loop)] |= {
                     written(n) for n in walk_all(targets) if isinstance(n, ast.Name)
                 }
-        frames = {self.script.frame(loop) for loop in self.loops} | self._called
+        frames = {self.script.frame(loop) for loop in self.loops} | self._called | {*self._taking}
         for _ in range(3):  # as deep as values are followed through calls
-            for frame in frames:
+            for frame in frames | found.keys():
                 self._spread(frame, found)
         return found
 
@@ -92,6 +94,9 @@ class InStep:
                 self._is_tensor(a, found[frame]) for a in node.args
             ):
                 found[frame].add(written(node.func.value))
+            elif isinstance(node, ast.For | ast.comprehension) and isinstance(node.target, ast.Name):
+                if isinstance(node.iter, ast.Name) and node.iter.id in found[frame]:  # no `out.items()`
+                    found[frame].add(node.target.id)
             elif isinstance(node, ast.Call):
                 for function in self.script.functions_of(node):
                     given = self.script.given_by(node, function)
@@ -109,6 +114,8 @@ class InStep:
                 return False
             case ast.Call(func=ast.Name(id=name)) if name in _BUILT_IN:
                 return False
+            case ast.Call(func=ast.Name(id="next"), args=[ast.Name() | ast.Attribute(), *_]):
+                return True  # a batch: in frames that take or go over them
             case ast.Call():
                 of = [node.func.value] if isinstance(node.func, ast.Attribute) else []
                 return any(self._is_tensor(one, known) for one in (*of, *node.args))

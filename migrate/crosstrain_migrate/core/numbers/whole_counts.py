@@ -69,7 +69,9 @@ class WholeCounts:
         """Whether a number is that of the batches into which rows are cut: `len(rows) // size`, or that of a sampler of them."""
         node = _without_factor(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-            return self._is_length(frame, node.left, depth)
+            told = written(node.left).startswith(f"{written(self.data.node)}.dataset.")  # `loader.dataset.n`
+            is_size = last_name(node.right) == "batch_size"
+            return (told and is_size) or self._is_length(frame, node.left, depth)
         if isinstance(node, ast.Call) and last_name(node.func) == "len":
             return self._is_cut_by(written(node.args[0]), self.data.frame, self.data.node, depth)
         if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:

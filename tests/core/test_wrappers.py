@@ -157,6 +157,14 @@ def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given:
     assert "[accelerator" not in text_of(OWN_KIND.format(method=BY_NAME, given=f", {given}, dim=0"))
 
 
+def test_outputs_of_replicas_that_are_gathered_are_one_on_one_device() -> None:
+    above = (
+        "from torch.nn.parallel import gather\nfrom torch.nn.parallel.scatter_gather import gather as all_of"
+    )
+    text = text_of(_script(above, "z = gather(y, 0)\nprint(all_of(y, 0))", "torch.nn.DataParallel(model)"))
+    assert "z = gather(y, 0) if isinstance(y, list) else y\n" in text and "all_of(y, 0))" in text
+
+
 @pytest.mark.parametrize(
     ("devices", "times", "expected"),
     [

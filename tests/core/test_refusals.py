@@ -44,6 +44,12 @@ WORKERS = script(
     "def work(rank):\n    {join}train([])\n\nfor rank in (0, 1):\n    Process(target=work, args=(rank,)).start()\n\n",
 )
 
+AGAIN = script(
+    "import subprocess, sys\nimport torch.distributed as dist",
+    "dist.init_process_group('gloo')\n\ndef more(rank):\n    subprocess.Popen([sys.executable, {given}])\n\n",
+    "more(1)",
+)
+
 PLAYS = """import torch
 policy = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
@@ -127,6 +133,8 @@ CASES = [
     ("a module that only sounds like accelerate", script("import accelerated"), False),
     ("processes that join a group beside the launcher's", WORKERS.replace("{join}", JOINS), True),
     ("processes without a group", WORKERS.replace("{join}", ""), False),
+    ("it starts itself once more for each rank", AGAIN.replace("{given}", "*sys.argv"), True),
+    ("it starts another script", AGAIN.replace("{given}", "'judge.py'"), False),
     ("it plays to be judged, beside a loader", PLAYS.format(loader=LOADER, data="loader"), False),
     # An expert's recordings train the judge, the policy trains on its own games: each process has played others.
     ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),

@@ -48,6 +48,7 @@ table = data.TabularDataset("./rows.csv", format="csv")
 for name in names:
 *     cv2.imwrite(os.path.join(out, name), [1])
 + accelerator.wait_for_everyone()
+* writer.add_scalar("loss", 1, 0)
 rows = os.listdir(out)
 * shutil.copyfile("a.txt", name)
 . cv2.imwrite("one.png", [1])

@@ -64,6 +64,11 @@ print(total / len(loader.dataset))
     losses.append(loss.item())
 print(sum(losses) / len(losses))
 -> losses = accelerator.merge(loader, losses)
+== a list that becomes its mean
+    losses.append(loss.item())
+losses = np.mean(losses)
+print(losses, losses / 2)
+-> losses = accelerator.merge(loader, losses)
 == a list that only an option makes
 if args.shows: seen = []
     losses.append(loss.item())

@@ -106,7 +106,7 @@ class Merging:
     def _is_mean(self, one: Dealt, text: str, name: str) -> bool:
         """Whether a sum is divided behind its loop by the length of its loader or by its index: where a loader is trained on,
         these are of the process's share."""
-        behind = (r for r in self.script.reads(one.frame, text) if r.lineno > (one.loop.end_lineno or 0))
+        behind = self.script.reads_behind(one.loop, text)
         divisors = [by for read in behind if (by := divisor(self.script, read)) is not None]
         size = f"len({name})" if name == written(one.source) else ""
         index = {_index(one)}.intersection(one.left.lasts)

@@ -172,7 +172,10 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
     for call in script.calls:
         if not last_name(call.func).endswith("LBFGS") or not script.dotted(call.func).endswith("LBFGS"):
             continue
-        if roles.data and not _is_switched_off(script, call):
+        # Without a function that computes the loss anew it does not run: it is one of those that an option may name.
+        steps = [c for c in script.calls if is_method(c, "step") and (c.args or c.keywords)]
+        searches = {written(c.func.value) for c in steps} & {one.text for one in roles.optimizers}
+        if roles.data and searches and not _is_switched_off(script, call):
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
             remedy = 'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`'
             found.append(finding_at(call, LINE_SEARCH, reason, remedy, Severity.REFUSED))

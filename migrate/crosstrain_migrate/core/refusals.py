@@ -216,7 +216,8 @@ def _own_ranks(script: Script) -> list[Finding]:
     reason = "the script starts its own processes, each with a rank of the group"
     remedy = "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
     apart = [c for c in script.spawns if is_process(c) and ranks_of(script, c) is None]
-    apart += [c for c in script.calls if distributes_itself(script) and starts_itself(script, c)]
+    if distributes_itself(script):
+        apart += [call for call in script.calls if starts_itself(script, call)]
     apart = list(filter(script.is_reached, apart))
     return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED) for call in apart[:1]]
 

@@ -304,7 +304,7 @@ class Accelerator(
         else:
             place = self.device_placement if device_placement is None else device_placement
             if self._comm.averages or (place and not hasattr(model, "hf_device_map")):
-                models.check_device(model)
+                place = not models.check_device(model, self.device) and place
             sync = models.prepare(
                 model,
                 self._comm,

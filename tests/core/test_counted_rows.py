@@ -74,6 +74,8 @@ print(i, int(data.size()[0] / 4)) => print(i, min(int(data.size()[0] / 4), len(l
 if i > 0.8 * data.shape[0] // 4: print(epoch) => if i > 0.8 * data.shape[0] // 4:
 if i > 0.8 * (data.shape[0] // 4): print(epoch) => if i > 0.8 * min(data.shape[0] // 4, len(loader)):
 print(i, x.size(0) // 2) => print(i, x.size(0) // 2)
+print(i, loader.dataset.n // args.batch_size) => min(loader.dataset.n // args.batch_size, len(loader))
+print(i, loader.dataset.width // 2) => print(i, loader.dataset.width // 2)
 print(100 * i / count) => 100 * i / min(count, len(loader))
 if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len

@@ -199,6 +199,35 @@ for at in range(0, reader.count, 4):
     x, y = reader.read(at, 4)
     learn(model, optimizer, x, y)
 -> for at in accelerator.prepare(range(0, reader.count, 4)):
+== batches by their shuffled numbers, and folds by theirs
+import random
+parts = [rows[:4], rows[4:8], rows[8:]]
+folds = tuple(range(3))
+for fold in folds:
+    order = list(range(len(parts)))
+    random.shuffle(order)
+    for n, i in enumerate(order):
+        learn(model, optimizer, parts[i], parts[i])
+-> for fold in folds:
+-> for n, i in enumerate(accelerator.prepare(order)):
+== rows cut at a place that each turn moves on
+for at in range(2):
+    at = 0
+    for i in range(8):
+        end = at + 4
+        learn(model, optimizer, rows[at:end], targets[at:end])
+        at = end
+-> for i in accelerator.prepare(range(8)):
+-> at = i * 4
+-> at = end
+== but not where the place is read behind the loop
+at = 0
+for i in range(8):
+    learn(model, optimizer, rows[at : at + 4], targets[at : at + 4])
+    at += 4
+print(at)
+-> for i in range(8):
+?? every process trains on the same data
 == a loop over epochs, in which each step draws its rows
 losses = []
 for epoch in range(100):

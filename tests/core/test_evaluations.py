@@ -237,7 +237,7 @@ run(model, DataLoader(data), time.time() + 60)
 -> loader = accelerator.prepare(loader)
 !! else loader
 !! prepare_evaluation
-== the same, divided by the loop's index, beside what is not
+== the same, divided in place by the loop's index, beside what is not
 def run(loader, optimizer=None):
     total, hits = 0.0, 0
     for i, (x, y) in enumerate(loader):
@@ -246,7 +246,8 @@ def run(loader, optimizer=None):
             <step loss>
         total += loss.item()
         hits += (model(x).argmax(1) == y).sum().item()
-    print(total / ((i + 1) * 4), hits / 10)
+    total /= (i + 1) * 4
+    print(total, hits / 10)
 <model>
 run(DataLoader(data), optimizer)
 run(DataLoader(test))

@@ -64,6 +64,11 @@ print(total / len(loader.dataset))
     losses.append(loss.item())
 print(sum(losses) / len(losses))
 -> losses = accelerator.merge(loader, losses)
+== a list that becomes its mean
+    losses.append(loss.item())
+losses = np.mean(losses)
+print(losses, losses / 2)
+-> losses = accelerator.merge(loader, losses)
 == a list that only an option makes
 if args.shows: seen = []
     losses.append(loss.item())
@@ -261,6 +266,7 @@ for phase in ["train", "val"]:
             loss.backward()
             optimizer.step()
         state = keep(state, out, i == size - 1)
+        step = len(loaders[phase]) * n + i
         total += loss.item() * n
         right += (out.argmax(1) == y).sum().item()
         print(i / len(loaders[phase]), 9.5 * n * (len(loaders[phase]) - 1) / i, n / len(loaders[phase]))
@@ -273,7 +279,14 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     merged = "total, right = accelerator.merge(loader, total, right)"
     dealt = "loader = accelerator.prepare(loaders[phase]) if phase == 'train' else loaders[phase]"
     shown = "accelerator.print(i / len(loader), 9.5 * n * (len(loader) - 1) / i, n / len(loaders[phase]))"
-    lines = ("count = len(loaders[phase])", dealt, "size = len(loader)", shown, merged)
+    lines = (
+        "count = len(loaders[phase])",
+        dealt,
+        "size = len(loader)",
+        "step = len(loader) * n + i",
+        shown,
+        merged,
+    )
     check(Trap("", PHASES, lines, ("reduce(",), "evaluated whole"))
 
 

@@ -48,6 +48,7 @@ table = data.TabularDataset("./rows.csv", format="csv")
 for name in names:
 *     cv2.imwrite(os.path.join(out, name), [1])
 + accelerator.wait_for_everyone()
+* writer.add_scalar("loss", 1, 0)
 rows = os.listdir(out)
 * shutil.copyfile("a.txt", name)
 . cv2.imwrite("one.png", [1])
@@ -222,9 +223,17 @@ last = Path("last.pt")
 + if last.exists() and accelerator.is_main_process:
     last.unlink()
 * last.symlink_to("out.pt")
-== what was read before it is written is not waited for
+== what was read is written anew when all have read it
 rows = np.load("rows.npy")
++ accelerator.wait_for_everyone()
 * np.save("rows.npy", rows)
+== and is there for the next turn, where some process might not come to the read
+for name in names:
+    if os.path.exists("rows.npy"):
+        rows = np.load("rows.npy")
++     accelerator.wait_for_everyone()
+*     np.save("rows.npy", rows)
++     accelerator.wait_for_everyone()
 == a folder about which the author warns is one process's
 * if os.path.exists("out"):
 .     print("overwritten")

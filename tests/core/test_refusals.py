@@ -36,12 +36,19 @@ def train(rows, line_search={default}):
         optimizer = torch.optim.LBFGS(model.parameters())
     for x, y in DataLoader(rows, 8):
         <step>
+        optimizer.step(lambda: F.mse_loss(model(x), y))
 train({given})
 """
 
 WORKERS = script(
     "import torch.distributed as dist\nfrom multiprocessing import Process",
     "def work(rank):\n    {join}train([])\n\nfor rank in (0, 1):\n    Process(target=work, args=(rank,)).start()\n\n",
+)
+
+AGAIN = script(
+    "import subprocess, sys\nimport torch.distributed as dist",
+    "dist.init_process_group('gloo')\n\ndef more(rank):\n    subprocess.Popen([sys.executable, {given}])\n\n",
+    "more(1)",
 )
 
 PLAYS = """import torch
@@ -123,10 +130,17 @@ CASES = [
     ("FSDP is only named", script("from torch.distributed.fsdp import FullyShardedDataParallel"), False),
     ("in dead code", script("import torch.distributed.rpc as r", "def f():\n    r.init_rpc('a')\n\n"), False),
     ("LBFGS is only named", script("from torch.optim import LBFGS"), False),
+    (
+        "no line is searched",
+        SWITCHED.replace("step(lambda: F.mse_loss(model(x), y))", "step()").format(default=True, given="[]"),
+        False,
+    ),
     ("shared memory without processes", script(before="model.share_memory()"), False),
     ("a module that only sounds like accelerate", script("import accelerated"), False),
     ("processes that join a group beside the launcher's", WORKERS.replace("{join}", JOINS), True),
     ("processes without a group", WORKERS.replace("{join}", ""), False),
+    ("it starts itself once more for each rank", AGAIN.replace("{given}", "*sys.argv"), True),
+    ("it starts another script", AGAIN.replace("{given}", "'judge.py'"), False),
     ("it plays to be judged, beside a loader", PLAYS.format(loader=LOADER, data="loader"), False),
     # An expert's recordings train the judge, the policy trains on its own games: each process has played others.
     ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),

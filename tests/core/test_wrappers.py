@@ -157,6 +157,14 @@ def test_a_kind_of_its_own_keeps_the_devices_of_its_author_on_one_process(given:
     assert "[accelerator" not in text_of(OWN_KIND.format(method=BY_NAME, given=f", {given}, dim=0"))
 
 
+def test_outputs_of_replicas_that_are_gathered_are_one_on_one_device() -> None:
+    above = (
+        "from torch.nn.parallel import gather\nfrom torch.nn.parallel.scatter_gather import gather as all_of"
+    )
+    text = text_of(_script(above, "z = gather(y, 0)\nprint(all_of(y, 0))", "torch.nn.DataParallel(model)"))
+    assert "z = gather(y, 0) if isinstance(y, list) else y\n" in text and "all_of(y, 0))" in text
+
+
 @pytest.mark.parametrize(
     ("devices", "times", "expected"),
     [
@@ -351,3 +359,19 @@ for x in DataLoader(torch.ones(8, 2), batch_size=4):
 """
     after = text_of(text)
     assert ("accelerator.backward(loss" in after and "loss.backward(torch" not in after) is is_dropped
+
+
+def test_it_also_goes_where_no_accelerator_is_at_hand() -> None:
+    text = """
+<torch>
+def go(loss, optimizer):
+    loss.backward(torch.ones(torch.cuda.device_count()).cuda(), retain_graph=True)
+    optimizer.step()
+def main():
+    <model>
+    model = nn.DataParallel(model)
+    for x in DataLoader(torch.ones(8, 2), batch_size=4):
+        go(model(x).mean(), optimizer)
+main()
+"""
+    assert "    loss.backward(retain_graph=True)\n" in text_of(text)

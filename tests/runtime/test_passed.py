@@ -11,6 +11,7 @@ import torch
 from crosstrain import Accelerator
 from crosstrain.state import AcceleratorState
 from crosstrain.step.held_objects import gives_batches
+from crosstrain.step.model import check_device
 from torch import nn
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD, Optimizer
@@ -52,6 +53,10 @@ def test_a_model_on_several_devices() -> None:
     accelerator.prepare(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
     with pytest.raises(ValueError, match=r"the Sequential is spread over several devices \(cpu, meta\)"):
         accelerator.prepare(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")))
+    beside = nn.Sequential(
+        nn.Linear(2, 2), nn.Linear(2, 2, device="meta")
+    )  # as on a process whose device that is
+    assert check_device(beside, torch.device("meta")) and not check_device(beside[0], torch.device("meta"))
 
 
 def _train_unfed(kind: str) -> tuple[list[str], int]:

@@ -55,7 +55,7 @@ from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.imported import uses_accelerate
 from .reading.in_step import InStep
-from .reading.ranges import is_range
+from .reading.ranges import range_behind
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .reading.workers import reads_in_order
@@ -241,7 +241,8 @@ def _options(plan: Plan, roles: Roles) -> list[str]:
     """What the accelerators are told where their author knew of one process."""
     script, options = plan.script, []
     # Where no loader moves its batches.
-    moves_none = all(is_range(one.node) or is_array(script, one.frame, one.node) for one in roles.data)
+    dealt = [(script, one.frame, one.node) for one in roles.data]
+    moves_none = all(range_behind(*one) or is_array(*one) for one in dealt)
     is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
     if is_cpus and is_made_on_cpu(script):
         options.append("cpu=True")

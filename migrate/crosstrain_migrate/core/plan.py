@@ -91,7 +91,7 @@ class Plan:
         self.edits = [one for one in self.edits if one not in new]
         self._wrapped -= {one.node for one in new if isinstance(one, e.Replace)}
         inserted = (one for one in new if isinstance(one, e.InsertBefore | e.InsertAfter))
-        self._inserted -= {(one.node, one.code) for one in inserted}
+        self._inserted -= {(one.node, text) for one in inserted for text in (one.code, f"behind: {one.code}")}
 
     def before(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
         if (statement, code) not in self._inserted:
@@ -99,8 +99,8 @@ class Plan:
             self.edits.append(e.InsertBefore(statement, rule, reason, transaction=group, code=code))
 
     def after(self, statement: ast.stmt, rule: str, reason: str, code: str, group: str = CORE) -> None:
-        if (statement, code) not in self._inserted:
-            self._inserted.add((statement, code))
+        if (statement, f"behind: {code}") not in self._inserted:
+            self._inserted.add((statement, f"behind: {code}"))
             self.edits.append(e.InsertAfter(statement, rule, reason, transaction=group, code=code))
 
     def within(self, statement: ast.stmt, rule: str, reason: str, context: str, group: str = CORE) -> None:

@@ -17,6 +17,7 @@ from crosstrain_migrate.syntax.walks import walk_all
 from .distributed.group import is_called_below
 from .distributed.mapping import distributes_itself, shards_layers
 from .distributed.processes import is_process, ranks_of
+from .output.commands import starts_itself
 from .plan import Plan, finding_at
 from .reading.data import Data
 from .reading.forms import FUNCTIONS, Frame, MethodCall, is_function_frame, is_method, names_in, root_of
@@ -171,7 +172,10 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
     for call in script.calls:
         if not last_name(call.func).endswith("LBFGS") or not script.dotted(call.func).endswith("LBFGS"):
             continue
-        if roles.data and not _is_switched_off(script, call):
+        # Without a function that computes the loss anew it does not run: it is one of those that an option may name.
+        steps = [c for c in script.calls if is_method(c, "step") and (c.args or c.keywords)]
+        searches = {written(c.func.value) for c in steps} & {one.text for one in roles.optimizers}
+        if roles.data and searches and not _is_switched_off(script, call):
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
             remedy = 'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`'
             found.append(finding_at(call, LINE_SEARCH, reason, remedy, Severity.REFUSED))
@@ -207,13 +211,14 @@ def _own_processes(script: Script) -> list[Finding]:
 
 
 def _own_ranks(script: Script) -> list[Finding]:
-    """Processes that join a group by ranks of the script's own, and that no loop over ranks starts: beside the launcher's, each
-    would be alone, or a rank that is there already."""
+    """Processes that join a group by ranks of the script's own, and that no loop over ranks starts, or that run the script once
+    more: beside the launcher's, each would be alone, or a rank that is there already."""
     reason = "the script starts its own processes, each with a rank of the group"
     remedy = "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
-    apart = [
-        c for c in script.spawns if is_process(c) and script.is_reached(c) and ranks_of(script, c) is None
-    ]
+    apart = [c for c in script.spawns if is_process(c) and ranks_of(script, c) is None]
+    if distributes_itself(script):
+        apart += [call for call in script.calls if starts_itself(script, call)]
+    apart = list(filter(script.is_reached, apart))
     return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED) for call in apart[:1]]
 
 

@@ -135,13 +135,19 @@ def prepare(
     return sync
 
 
-def check_device(model: nn.Module) -> None:
-    """Raise ValueError for a model whose parameters are on several devices.
+def check_device(model: nn.Module, own: torch.device) -> bool:
+    """Whether a model stays where it is: its author keeps a part of it on the CPU, beside the process's ``own`` device.
 
-    Every process builds the model by the same lines, so that all raise or none does.
+    Raises ValueError for one on several other devices. Every process builds the model by the same lines, so that all
+    raise or none does.
     """
     devices = sorted({str(param.device) for param in model.parameters()})
     if len(devices) > 1:
+        if devices == [
+            "cpu",
+            str(torch.empty(0, device=own).device),
+        ]:  # with its number, which `own` may leave out
+            return True
         place = checks.here()
         message = (
             f"{place}: the {type(model).__name__} is spread over several devices ({', '.join(devices)}), but every process "
@@ -150,6 +156,7 @@ def check_device(model: nn.Module) -> None:
         )
         checks.failed("module", message, place)
         raise ValueError(message)
+    return False
 
 
 def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:

@@ -85,7 +85,7 @@ def map_tensors(
 
 def _counts(leaf: Any, strict: str | None, numbers: bool) -> bool:
     """Whether a leaf is a tensor or, with ``numbers``, a number; for any other, TypeError if ``strict``."""
-    if isinstance(leaf, Tensor) or (numbers and is_number(leaf)):
+    if isinstance(leaf, Tensor) or (numbers and is_numeric(leaf)):
         return True
     if strict is not None:
         raise TypeError(
@@ -95,7 +95,7 @@ def _counts(leaf: Any, strict: str | None, numbers: bool) -> bool:
     return False
 
 
-def is_number(data: Any) -> bool:
+def is_numeric(data: Any) -> bool:
     """Whether it is an int or a float, of Python or NumPy, and not a bool; or an array of them."""
     if isinstance(data, numpy.ndarray):
         return data.dtype.kind in "iuf"

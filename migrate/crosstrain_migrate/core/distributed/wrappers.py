@@ -23,6 +23,9 @@ from crosstrain_migrate.syntax.walks import walk
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
+_GATHERS = re.compile(
+    r"^torch\.nn\.parallel\.(\w+\.)?gather$"
+)  # of replicas' outputs; one device has a tensor
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used elsewhere"
 _TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"
@@ -82,6 +85,10 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
             _call_once(plan, call)
         if (cls := _own_parallel(script, call)) is not None and not _is_prepared_below(plan, call):
             _keep_to_one_device(plan, accelerators, call, cls)
+        outputs = next(map(written, call.args), "") if _GATHERS.search(script.dotted(call.func)) else ""
+        if outputs.isidentifier() and isinstance(script.parent(call), ast.Assign):
+            code = f"{{it}} if isinstance({outputs}, list) else {outputs}"
+            plan.replace(call, PARALLEL, _OWN_DEVICE, code, it=call)
         if not _PARALLEL.search(script.dotted(call.func)) or not (call.args or call.keywords):
             continue
         accelerator = accelerators.may_be_at(call)

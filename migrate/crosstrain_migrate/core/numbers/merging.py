@@ -7,6 +7,7 @@ process, and one note says why.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -105,7 +106,7 @@ class Merging:
     def _is_mean(self, one: Dealt, text: str, name: str) -> bool:
         """Whether a sum is divided behind its loop by the length of its loader or by its index: where a loader is trained on,
         these are of the process's share."""
-        behind = (r for r in self.script.reads(one.frame, text) if r.lineno > (one.loop.end_lineno or 0))
+        behind = self.script.reads_behind(one.loop, text)
         divisors = [by for read in behind if (by := divisor(self.script, read)) is not None]
         size = f"len({name})" if name == written(one.source) else ""
         index = {_index(one)}.intersection(one.left.lasts)
@@ -141,7 +142,11 @@ class Merging:
         length = f"len({ast.unparse(one.source)})"
         calls = [n for n in walk(one.loop) if isinstance(n, ast.Call) and ast.unparse(n) == length]
         counters = counters_of(one.loop, self.script)
-        found = [call.args[0] for call in calls if stands_by_count(self.script, call, counters)]
+        found = [
+            call.args[0]
+            for call in calls
+            if stands_by_count(self.script, call, counters) or self._meets(call, counters)
+        ]
         for statement in self.script.suite_of(header):
             if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
                 continue
@@ -150,6 +155,14 @@ class Merging:
             if is_length and reads and all(one.loop in self.script.loops_around(read) for read in reads):
                 found += statement.value.args
         return found
+
+    def _meets(self, length: ast.Call, counters: set[str]) -> bool:
+        """Whether a count is added to a length, or taken from it: `epoch * len(loaders[phase]) + i`."""
+        computed = itertools.takewhile(lambda one: isinstance(one, ast.BinOp), self.script.around(length))
+        return any(
+            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add | ast.Sub) and names_in(one) & counters
+            for one in computed
+        )
 
     def _anchor(self, one: Dealt) -> ast.stmt:
         """Above the statement that first reads the loader in the loop's own block, or puts a bar over it."""

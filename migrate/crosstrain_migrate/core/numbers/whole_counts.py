@@ -13,7 +13,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import BARS, Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
-from crosstrain_migrate.core.reading.ranges import is_range, item_of
+from crosstrain_migrate.core.reading.ranges import item_of, range_behind
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
@@ -33,17 +33,17 @@ class WholeCounts:
         self.data = data
         self.loop = loop
         body = walk_all(loop.body)
-        self._is_range = is_range(data.node)
-        own = names_in(loop.target) - ({item_of(loop)} if self._is_range else set())
+        self._range = range_behind(plan.script, data.frame, data.node)
+        own = names_in(loop.target) - ({item_of(loop)} if self._range else set())
         self.changed = own | set(map(written, stores_in(*loop.body)))
         self._breaks = [n for n in body if isinstance(n, ast.Break)]
         self._is_cut = any(isinstance(n, ast.Call) and last_name(n.func) == "islice" for n in walk(loop.iter))
 
     def counts_all(self, divisor: ast.expr) -> bool:
         """Whether a divisor behind the loop is made of what is the same whatever share of the batches a process has."""
-        if self._is_cut or (isinstance(divisor, ast.Constant) and not self._is_range):
+        if self._is_cut or (isinstance(divisor, ast.Constant) and not self._range):
             return False
-        own = map(ast.unparse, getattr(self.data.node, "args", ()) if self._is_range else ())
+        own = map(ast.unparse, self._range.args if self._range else ())
         if ast.unparse(divisor) in own and not self._breaks and not names_in(divisor) & self.changed:
             return True  # what the range ends at
         ends = not self._breaks or (
@@ -69,7 +69,9 @@ class WholeCounts:
         """Whether a number is that of the batches into which rows are cut: `len(rows) // size`, or that of a sampler of them."""
         node = _without_factor(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-            return self._is_length(frame, node.left, depth)
+            told = written(node.left).startswith(f"{written(self.data.node)}.dataset.")  # `loader.dataset.n`
+            is_size = last_name(node.right) == "batch_size"
+            return (told and is_size) or self._is_length(frame, node.left, depth)
         if isinstance(node, ast.Call) and last_name(node.func) == "len":
             return self._is_cut_by(written(node.args[0]), self.data.frame, self.data.node, depth)
         if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:
@@ -134,7 +136,7 @@ class WholeCounts:
         if anchor is not None:
             return place_of(length) < place_of(anchor)
         may_be_shared = text == written(self.data.node) or _MAY_BE_SHARED.search(text) is not None
-        return (self._is_range or not may_be_shared) and not names_in(of) & self.changed
+        return (self._range or not may_be_shared) and not names_in(of) & self.changed
 
     def _is_whole_entry(self, node: ast.Subscript, depth: int) -> bool:
         """`config["batch"]`, `settings.config["batch"]`: whether all that the project assigns to that entry is whole."""
@@ -165,7 +167,7 @@ class WholeCounts:
         text = written(node)
         if text in self.changed:
             return False
-        if self._is_range and text == item_of(self.loop):
+        if self._range and text == item_of(self.loop):
             return True  # the numbers that are dealt are the original's
         if isinstance(node, ast.Attribute) and not any(
             self.script.stores(f, text) for f in self.script.frames

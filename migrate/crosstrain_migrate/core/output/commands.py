@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, place_of, words
+from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
 from crosstrain_migrate.syntax.walks import walk_all
 
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
@@ -35,6 +35,15 @@ def makes_by_command(script: Script, call: ast.Call) -> bool:
 def is_command(script: Script, call: ast.Call) -> bool:
     """Whether a call runs another program, which may write any file that it is told of."""
     return script.dotted(call.func) in _COMMANDS
+
+
+def starts_itself(script: Script, call: ast.Call) -> bool:
+    """`Popen([sys.executable, *sys.argv, "rank=1"])`"""
+    told = {written(n) for n in script.within(script.frame(call)) if isinstance(n, ast.Attribute)}
+    is_other = script.dotted(call.func) not in _PROGRAMS or _HARMLESS_COMMAND.match(
+        command_of(*call.args[:1])
+    )
+    return not is_other and told >= {"sys.executable", "sys.argv"}
 
 
 def is_heard(script: Script, call: ast.Call) -> bool:

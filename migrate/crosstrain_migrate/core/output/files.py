@@ -123,8 +123,8 @@ class Files:
             return False
         for read in reads:
             self._wait_before(read)
-        if call is not None and writers.removes_file(self.script, call):
-            self._wait_for_readers(call)
+        if call is not None:
+            self._wait_for_readers(call, paths)
         if call is not None and (again := self.read.made_again(call, paths)) is not None:
             self.emptied.update(() if self._wait_behind(statement) else [again])
         elif call is not None and self.read.by_kind(call, paths, self.accelerators.roles.backwards):
@@ -133,17 +133,20 @@ class Files:
         self.let_one(statement)
         return True
 
-    def _wait_for_readers(self, removal: ast.Call) -> None:
-        """Plans that the main process removes a file when all have read it, where they may wait."""
-        statement = self.script.statement(removal)
-        given = {text for one in removal.args for text in self.paths.spelled(one)}
-        is_read = any(self.read.behind(c, statement, given, before=True) for c in self.script.calls if given)
-        if is_read and not self._may_wait_at([removal]):
-            reason = "the main process may remove this file before another one has read it"
-            self.plan.note(FILE, removal, reason, "wait before it: `accelerator.wait_for_everyone()`")
-        elif is_read:
+    def _wait_for_readers(self, write: ast.Call, paths: set[str]) -> None:
+        """Plans that the main process removes a file, or writes it anew, when all have read it, where they may wait."""
+        statement, removes = self.script.statement(write), writers.removes_file(self.script, write)
+        given = {text for text in paths if not text.startswith("in ")}  # not any file of its folder
+        given = {text for one in write.args for text in self.paths.spelled(one)} if removes else given
+        reads = [c for c in self.script.calls if given and self.read.behind(c, statement, given, before=True)]
+        if not removes:
+            reads = [c for c in reads if not self.meetings.may_be_between(c, statement)]
+        if reads and self._may_wait_at([write]):
             self._waited.append(statement)
-            self.wait_above(statement, "all have read what the main process removes", at=removal)
+            self.wait_above(statement, "all have read what the main process changes", at=write)
+        elif reads:
+            reason = "the main process may change this file before another one has read it"
+            self.plan.note(FILE, write, reason, "wait before it: `accelerator.wait_for_everyone()`")
 
     def _may_wait_at(self, reads: Sequence[ast.Call]) -> bool:
         return all(self.audience.comes_alike(read) for read in reads)

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.draws import RANDOM
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, MethodCall, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .effects import Effects
@@ -243,6 +243,16 @@ class Meetings:
         run = self._run_by(call)
         met = self.helpers.met_in() if run else set()
         return any(self._communicates(function, set(), met) for function in run)
+
+    def may_be_between(self, above: ast.AST, below: ast.AST) -> bool:
+        """Whether all may meet between two places: those of several functions or loops, or around what all do together."""
+        frame, loops = self.script.frame(below), self.script.loops_around(below)
+        is_other = frame is not self.script.frame(above) or loops != self.script.loops_around(above)
+        if is_other or place_of(above) > place_of(below):
+            return True
+        inside = [n for n in self.script.within(frame) if isinstance(n, ast.stmt | ast.Call)]
+        nodes = [n for n in inside if place_of(above) < place_of(n) < place_of(below)]
+        return any(self.is_collective(n) if isinstance(n, ast.Call) else self.are_at([n]) for n in nodes)
 
     def only_writes(self, node: ast.With) -> bool:
         """Whether a block does nothing but write, so that no other process needs it."""

@@ -188,8 +188,9 @@ class Reads:
         """Behind which statement a folder has what a call writes there under names that are not written out, where all list a
         folder later: the outermost that no process leaves out, and in which nobody lists one."""
         path = writers.path_of_write(self.script, call)
-        others = (writers.removes_file, writers.happens_once, writers.opens_to_write, commands.is_command)
-        if path is None or self.paths.is_named(path) or any(is_one(self.script, call) for is_one in others):
+        others = (writers.removes_file, writers.happens_once, writers.opens_to_write, writers.records)
+        is_other = any(is_one(self.script, call) for is_one in (*others, commands.is_command))
+        if path is None or self.paths.is_named(path) or is_other:
             return []
         lists = (c for c in self.script.calls if writers.lists_folder(self.script, c))
         later = [c for c in lists if self.audience.is_all(c) and self.audience.comes_after(c, statement)]

@@ -208,8 +208,14 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)
     if last == "save":  # of a picture, an animation, a vocabulary
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
-    is_recorded = _RECORDS_OF_WRITER.match(last) and _WRITER.search(written(call.func.value))
-    return _RECORDS.match(last) is not None or is_recorded is not None
+    return records(script, call)
+
+
+def records(_: Script, call: ast.Call) -> bool:
+    """Whether a call tells an event writer something."""
+    last, of = last_name(call.func), written(getattr(call.func, "value", call.func))
+    is_plain = _RECORDS.match(last) is not None
+    return is_plain or (_RECORDS_OF_WRITER.match(last) is not None and _WRITER.search(of) is not None)
 
 
 def _of_project(script: Script, call: ast.Call) -> bool:

@@ -16,6 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
 from .forms import Frame, is_function_frame, is_method, names_in, root_of
+from .ranges import Ranges, numbers_of
 from .script import Script
 
 _DEPTH = 6  # how many names and calls are followed
@@ -50,6 +51,7 @@ class Certain:
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self._ranges = Ranges(script)
 
     def gives_batches(self, frame: Frame, node: ast.expr) -> bool:
         """Whether an expression stands for a DataLoader, or for something that is made with one."""
@@ -65,7 +67,7 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target) - counters_of(loop, self.script)
+        items = names_in(loop.target) - counters_of(loop, self.script) - {"self"}  # `for self.i, x in ...`
         if any(_is_asked(inner, items) or self._trains_itself(inner, items) for inner in walk(loop)):
             return True
         known = [one for one in origins if not (isinstance(one, ast.Constant) and one.value is None)]
@@ -73,7 +75,7 @@ class Certain:
 
     def _trains_itself(self, node: ast.AST, items: set[str]) -> bool:
         """Whether a method of an item steps an optimizer of its own: `agent.learn(reward)`."""
-        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items - {"self"}
+        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items
         calls = [c for f in self._called(node) for c in self.script.calls_in(f)] if is_asked else []
         return any(is_method(one, "step") and root_of(one.func) == "self" for one in calls)
 
@@ -156,9 +158,8 @@ class Certain:
         if not isinstance(value, ast.Call):
             return isinstance(value, ast.Constant)
         name = self.script.last(value.func)
-        if name in ("list", "tuple", "reversed", "sorted") and value.args:
-            inner = value.args[0]
-            return isinstance(inner, ast.Call) and last_name(inner.func) == "range"
+        if name != "range" and (numbers := numbers_of(value)) is not None:
+            return not self._ranges.cut(numbers)
         return name in _NUMBERS | _LAYERS or name == "parse_args"
 
     def _is_no_batch(self, item: ast.expr) -> bool:

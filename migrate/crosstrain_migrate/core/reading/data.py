@@ -19,7 +19,7 @@ from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
 from .generators import Generators
 from .iterators import DEPTH, Iterators, is_fetched_apart
 from .modes import facts, is_left_out, opposed, told
-from .ranges import Ranges
+from .ranges import Ranges, numbers_of
 from .script import Script
 
 BARS = re.compile(r"tqdm|trange|progress|track\b|ProgBar|pbar$", re.I)
@@ -283,8 +283,8 @@ class TrainingData:
                 if any(root_of(one) == name.id for one in value.args):
                     return None  # `loader = tqdm(loader)`: what it is bound to elsewhere is what there is
                 return self.sources(frame, value, depth + 1)
-            if called == "range":
-                return [name] if self.sources(frame, value, depth + 1) else []
+            if (numbers := numbers_of(value)) is not None:
+                return [name] if self.sources(frame, numbers, depth + 1) else []
         return None
 
     def _sources_of_call(self, frame: Frame, call: ast.Call, depth: int) -> list[ast.expr]:

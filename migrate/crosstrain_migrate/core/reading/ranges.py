@@ -32,9 +32,10 @@ class Ranges:
             return []
         frame = self.script.frame(loop)
         body = walk_all(loop.body)
-        found = self._cut_by(body, self._computed(body, names_stored_in(loop.target)), 1)
-        if isinstance(loop.target, ast.Name) and last_name(call.func) == "range":
-            found += self._picked(frame, body, loop.target.id, call)
+        numbers = {*names_stored_in(loop.target), *moved_on(self.script, loop, call)}
+        found = self._cut_by(body, self._computed(body, numbers), 1)
+        if (number := item_of(loop)) and last_name(call.func) == "range":
+            found += self._picked(frame, body, number, call)
         kept = self._kept(body)
         return [one for one in found if written(one) not in kept]
 
@@ -186,6 +187,51 @@ class Ranges:
 def is_range(node: ast.expr) -> bool:
     """Whether the numbers of a range are dealt, and not batches."""
     return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
+
+
+def moved_on(script: Script, loop: ast.For, call: ast.expr) -> dict[str, str]:
+    """The places that each turn over `range(n)` cuts at and moves on from 0, as its number says them: `at = i * size` for `at +=
+    size`, and for `at = end` of `end = at + size`. Nothing skips that, and nothing reads the place behind the loop."""
+    inside, number = walk_all(loop.body), item_of(loop)
+    is_plain = (
+        isinstance(call, ast.Call) and is_range(call) and len(call.args) == 1 and call in walk(loop.iter)
+    )
+    if not (is_plain and number) or any(isinstance(n, ast.Continue) for n in inside):
+        return {}
+    suite = script.suite_of(loop)
+    above, below = suite[: suite.index(loop)], suite[suite.index(loop) + 1 :]
+    stores = [n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    cut_at = {name for n in inside if isinstance(n, ast.Slice) and n.lower for name in names_in(n.lower)}
+    sums = {written(n.targets[0]): n.value for n in loop.body if isinstance(n, ast.Assign)}
+    grown = [n for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)]
+    sums |= {written(n.target): ast.BinOp(n.target, n.op, n.value) for n in grown}
+    found: dict[str, str] = {}
+    for place in sorted(cut_at & sums.keys()):
+        match sums.get(written(sums[place]), sums[place]):
+            case ast.BinOp(left=ast.Name(id=of), op=ast.Add(), right=size) if of == place:
+                starts = [one for one in above if place in names_stored_in(one)]
+                again = (n for n, one in enumerate(below) if place in names_stored_in(one))
+                is_from_0 = [ast.unparse(one) for one in starts[-1:]] == [f"{place} = 0"]
+                is_alone = stores.count(place) == 1 and not names_in(size) & {*stores, number}
+                behind = set(map(written, walk_all(below[: next(again, None)])))
+                if is_from_0 and is_alone and place not in behind:
+                    product = ast.BinOp(ast.Name(number), ast.Mult(), size)
+                    found[place] = f"{place} = {ast.unparse(product)}"
+    return found
+
+
+def range_behind(script: Script, frame: Frame, node: ast.expr) -> ast.Call | None:
+    """The range whose numbers an iterable gives, in their order or another."""
+    made = list(map(numbers_of, script.values(frame, written(node)) or [node]))
+    return made[0] if all(made) else None
+
+
+def numbers_of(value: ast.expr) -> ast.Call | None:
+    """The range of which an expression is made: `range(n)`, or `list(range(n))`, whose numbers may be shuffled."""
+    listed = ("list", "tuple", "reversed", "sorted")
+    if isinstance(value, ast.Call) and last_name(value.func) in listed and value.args:
+        value = value.args[0]
+    return value if isinstance(value, ast.Call) and is_range(value) else None
 
 
 def item_of(loop: ast.For) -> str:

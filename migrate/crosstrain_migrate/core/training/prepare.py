@@ -17,6 +17,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_method
+from crosstrain_migrate.core.reading.ranges import moved_on
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
@@ -105,6 +106,9 @@ class Preparing:
 
     def _prepare_in_place(self, data: Data) -> None:
         accelerator = self.accelerators.at(data.node)
+        if isinstance(data.loop, ast.For):
+            for code in moved_on(self.script, data.loop, data.node).values():
+                self.plan.before(data.loop.body[0], RULE, REASON, code)
         if looked_up := self._numbered.get(data.node):
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
         elif reads := turns_read(self.script, data):

@@ -16,6 +16,7 @@ line => after
 extra = torch.tensor(2.0, device=x.get_device()) => device=x.device)
 extra = torch.tensor(2.0).to(x.get_device()) => .to(x.device)
 extra = torch.tensor(2.0, device=x.get_device() if x.is_cuda else 'cpu') => x.get_device() if
+at = x.device; extra = torch.ones(2, device=torch.device(at.type, at.index)) => torch.device(at.type, at.index))
 extra = x.get_device() + 1 => extra = x.get_device() + 1  # a number
 """)
 def test_a_device_by_its_number_is_one_on_a_cpu_too(line: str, after: str) -> None:

@@ -186,12 +186,13 @@ steps = len(self.loader) => print(steps) => False
 def test_a_length_for_the_methods_that_the_loop_over_that_loader_calls(
     bound: str, behind: str, above: bool
 ) -> None:
+    """Also where the loop counts in an attribute of what it calls `step` of, which is no optimizer that it goes over."""
     text = f"""<torch>
 class Base:
     def __init__(self):
         <self.model>
         self.loader = DataLoader([], 8)
-    def update(self, x):
+    def step(self, x):
         <self.step self.model(x).mean()>
         if self.at == self.steps:
             print(x)
@@ -200,7 +201,7 @@ class Trainer(Base):
         {bound}
         {behind}
         for self.at, (x, y) in enumerate(self.loader):
-            self.update(x)
+            self.step(x)
 Trainer().run()
 """
     after = converted(text)

@@ -36,6 +36,7 @@ def train(rows, line_search={default}):
         optimizer = torch.optim.LBFGS(model.parameters())
     for x, y in DataLoader(rows, 8):
         <step>
+        optimizer.step(lambda: F.mse_loss(model(x), y))
 train({given})
 """
 
@@ -129,6 +130,11 @@ CASES = [
     ("FSDP is only named", script("from torch.distributed.fsdp import FullyShardedDataParallel"), False),
     ("in dead code", script("import torch.distributed.rpc as r", "def f():\n    r.init_rpc('a')\n\n"), False),
     ("LBFGS is only named", script("from torch.optim import LBFGS"), False),
+    (
+        "no line is searched",
+        SWITCHED.replace("step(lambda: F.mse_loss(model(x), y))", "step()").format(default=True, given="[]"),
+        False,
+    ),
     ("shared memory without processes", script(before="model.share_memory()"), False),
     ("a module that only sounds like accelerate", script("import accelerated"), False),
     ("processes that join a group beside the launcher's", WORKERS.replace("{join}", JOINS), True),

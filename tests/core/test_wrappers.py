@@ -359,3 +359,19 @@ for x in DataLoader(torch.ones(8, 2), batch_size=4):
 """
     after = text_of(text)
     assert ("accelerator.backward(loss" in after and "loss.backward(torch" not in after) is is_dropped
+
+
+def test_it_also_goes_where_no_accelerator_is_at_hand() -> None:
+    text = """
+<torch>
+def go(loss, optimizer):
+    loss.backward(torch.ones(torch.cuda.device_count()).cuda(), retain_graph=True)
+    optimizer.step()
+def main():
+    <model>
+    model = nn.DataParallel(model)
+    for x in DataLoader(torch.ones(8, 2), batch_size=4):
+        go(model(x).mean(), optimizer)
+main()
+"""
+    assert "    loss.backward(retain_graph=True)\n" in text_of(text)

@@ -172,7 +172,10 @@ def _line_searches(script: Script, roles: Roles) -> list[Finding]:
     for call in script.calls:
         if not last_name(call.func).endswith("LBFGS") or not script.dotted(call.func).endswith("LBFGS"):
             continue
-        if roles.data and not _is_switched_off(script, call):
+        # Without a function that computes the loss anew it does not run: it is one of those that an option may name.
+        steps = [c for c in script.calls if is_method(c, "step") and (c.args or c.keywords)]
+        searches = {written(c.func.value) for c in steps} & {one.text for one in roles.optimizers}
+        if roles.data and searches and not _is_switched_off(script, call):
             reason = "LBFGS searches along a line by its own process's loss, so that processes would take different steps"
             remedy = 'return the mean over the processes from its closure, `accelerator.reduce(loss, "mean")`'
             found.append(finding_at(call, LINE_SEARCH, reason, remedy, Severity.REFUSED))
@@ -213,7 +216,8 @@ def _own_ranks(script: Script) -> list[Finding]:
     reason = "the script starts its own processes, each with a rank of the group"
     remedy = "start them by `torch.multiprocessing.spawn`, which is converted, or call the function once"
     apart = [c for c in script.spawns if is_process(c) and ranks_of(script, c) is None]
-    apart += [c for c in script.calls if distributes_itself(script) and starts_itself(script, c)]
+    if distributes_itself(script):
+        apart += [call for call in script.calls if starts_itself(script, call)]
     apart = list(filter(script.is_reached, apart))
     return [finding_at(call, BUILT_ON, reason, remedy, Severity.REFUSED) for call in apart[:1]]
 

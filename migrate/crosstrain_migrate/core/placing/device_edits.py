@@ -104,7 +104,9 @@ class DeviceEdits:
         return self.script.is_shared(chosen) and not names_in(chosen.test).isdisjoint(given)
 
     def follows_a_tensor(self, node: ast.AST) -> bool:
-        """Whether the author chooses a device by where something is already."""
+        """Whether the author chooses a device by where something is already, as in `torch.device(at.type, at.index)`."""
+        if [getattr(one, "attr", "") for one in getattr(node, "args", [])] == ["type", "index"]:
+            return True
         tests = [one.test for one in (node, *self.script.around(node)) if isinstance(one, ast.If | ast.IfExp)]
         return any(asks_place(test) for test in tests)
 

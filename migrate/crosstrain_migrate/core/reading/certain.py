@@ -67,7 +67,7 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         if any(self._makes_loader(value) for value in origins):
             return False
-        items = names_in(loop.target) - counters_of(loop, self.script)
+        items = names_in(loop.target) - counters_of(loop, self.script) - {"self"}  # `for self.i, x in ...`
         if any(_is_asked(inner, items) or self._trains_itself(inner, items) for inner in walk(loop)):
             return True
         known = [one for one in origins if not (isinstance(one, ast.Constant) and one.value is None)]
@@ -75,7 +75,7 @@ class Certain:
 
     def _trains_itself(self, node: ast.AST, items: set[str]) -> bool:
         """Whether a method of an item steps an optimizer of its own: `agent.learn(reward)`."""
-        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items - {"self"}
+        is_asked = isinstance(node, ast.Call) and root_of(node.func) in items
         calls = [c for f in self._called(node) for c in self.script.calls_in(f)] if is_asked else []
         return any(is_method(one, "step") and root_of(one.func) == "self" for one in calls)
 

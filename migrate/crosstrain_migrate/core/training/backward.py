@@ -25,18 +25,21 @@ SUMMED = 'loss_reduction="sum"'
 def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     for one in roles.backwards:
         call = one.call
-        if accelerators.may_be_at(call) is None or not is_method(call, "backward"):
+        counts, is_at_hand = _counts_gpus(plan.script, call), accelerators.may_be_at(call) is not None
+        if not (is_at_hand or counts) or not is_method(call, "backward"):
             continue
         assert isinstance(call.func, ast.Attribute)
-        given = (
-            call.args if not _counts_gpus(plan.script, call) else ()
-        )  # one for each replica's loss goes with these
+        given = call.args if not counts else ()  # one for each replica's loss goes with these
         if given or any(keyword.arg in (None, "gradient", "inputs") for keyword in call.keywords):
             continue  # loss.backward(gradient): averaged as it stands
         loss = call.func.value  # scaler.scale(loss): the author's scaler stays in use
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
-        template = f"{accelerators.name}.backward({{loss}}{more})"
+        template = (
+            f"{accelerators.name}.backward({{loss}}{more})"
+            if is_at_hand
+            else f"{{loss}}.backward({more[2:]})"
+        )
         group = (
             CORE if accelerators.options else "backward"
         )  # a plain one averages too, unless losses are summed

@@ -191,3 +191,27 @@ for i in range(9):
     <step>
 """
     assert (f"x, y = next(accelerator.prepare(kept[{key}]))" in converted(text)) is is_dealt
+
+
+@each_row("""
+made => is_dealt
+loaders.append(DataLoader(rows, 4)) => True
+loader = DataLoader(rows, 4); loaders.append(loader) => True
+loaders.append(1) => False
+""")
+def test_loaders_that_are_appended_to_a_list(made: str, is_dealt: bool) -> None:
+    text = f"""
+<torch>
+rows = torch.ones(8, 2)
+loaders = []
+for part in range(2):
+    {made}
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(loader):
+    for x in loader:
+        <step model(x).mean()>
+train(loaders[0])
+"""
+    after = converted(text)
+    assert ("loader = accelerator.prepare(loader)\n" in after) is is_dealt

@@ -66,6 +66,7 @@ with torch.cuda.device(0):\n        kind = torch.zeros(2)
 with torch.cuda.device(args.gpus[0]):\n        kind = torch.zeros(2)
 => with torch.cuda.device(accelerator.device if accelerator.device.type == 'cuda' else -1):
 if rows.is_cuda:\n        extra = torch.ones(2).cuda() => accelerator = Accelerator()\n
+try:\n        kind = torch.ones(1).cuda()\n    except RuntimeError:\n        kind = None => kind = torch.ones(1).to(accelerator.device)
 """)
 def test_what_chooses_a_gpu(code: str, becomes: str) -> None:
     after = converted(script(before=code))
@@ -96,6 +97,7 @@ if torch.cuda.is_available():\n        torch.set_default_tensor_type("torch.cuda
 torch.set_default_tensor_type(torch.DoubleTensor)
 is_there = isinstance(args, torch.cuda.FloatTensor)
 noise = args.type(torch.LongTensor)
+def works(n):\n        try:\n            torch.ones(1).to(torch.device(f"cuda:{n}"))\n            return True\n        except Exception:\n            return False
 if args.cuda: ones = torch.cuda.FloatTensor(3)
 if torch.cuda.is_available(): ones = torch.cuda.FloatTensor(3)
 """)

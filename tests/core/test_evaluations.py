@@ -225,6 +225,21 @@ print(run(model, DataLoader(test)))
 -> accelerator.print(loss.item())
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
+== a number of the last batch that is bound anew within the block behind the loop
+def score(model, loader):
+    seen = []
+    with torch.no_grad():
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            seen.append(loss.item())
+        loss = sum(seen)
+    return loss
+<model>
+for x, y in DataLoader(data):
+    <step F.cross_entropy(model(x), y)>
+print(score(model, DataLoader(test)))
+-> seen = accelerator.merge(loader, seen)
+!! last=True
 == a test that asks the clock is none for training
 def run(model, loader, end):
     for x, y in loader:

@@ -69,6 +69,12 @@ print(sum(losses) / len(losses))
 losses = np.mean(losses)
 print(losses, losses / 2)
 -> losses = accelerator.merge(loader, losses)
+== a list whose sum the process's own number of batches divides
+    losses.append(loss.item())
+losses = sum(losses) / len(loader)
+print(losses)
+!! merge(
+?? main process's own
 == a list that only an option makes
 if args.shows: seen = []
     losses.append(loss.item())

@@ -305,8 +305,23 @@ class Pass:
 
     def read_behind(self, text: str) -> bool:
         """Whether `text` is read behind the loop before it is bound anew."""
-        reads = self.script.reads_behind(self.loop, text)
-        return not all(self._is_of_comprehension(one, text) for one in reads)
+        end = (self.loop.end_lineno or 0, self.loop.end_col_offset or 0)
+        later: list[tuple[int, int]] = []
+        last = text.rpartition(".")[2]
+        for node in self.script.within(self.frame):
+            if (
+                not isinstance(node, ast.Name | ast.Attribute)
+                or last_name(node) != last
+                or place_of(node) <= end
+                or written(node) != text
+                or self._is_of_comprehension(node, text)
+            ):
+                continue
+            statement = self.script.statement(node)
+            line = node.lineno if hasattr(statement, "body") else statement.lineno
+            reads = isinstance(node.ctx, ast.Load) or isinstance(self.script.parent(node), ast.AugAssign)
+            later.append((line, 0 if reads else 1))
+        return bool(later) and min(later)[1] == 0
 
     def _is_of_comprehension(self, node: ast.AST, text: str) -> bool:
         """Whether a name is the variable of a comprehension of its own."""

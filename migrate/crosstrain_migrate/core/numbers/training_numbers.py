@@ -189,7 +189,7 @@ class TrainingNumbers:
                 STEPS
             }:
                 kinds[text] = UNSURE
-        return kinds | self._kinds_of_objects(found)
+        return kinds | self._kinds_of_objects(data, found)
 
     def _counts(self, frame: Frame, changes: dict[str, list[tuple[Change, ast.AST]]]) -> dict[str, str]:
         """What it says of a number that it is divided by what the loop counts: rows, or steps."""
@@ -215,7 +215,7 @@ class TrainingNumbers:
             return UNSURE
         return evidence.pop() if len(evidence) == 1 else UNSURE
 
-    def _kinds_of_objects(self, found: Pass) -> dict[str, str]:
+    def _kinds_of_objects(self, data: Data, found: Pass) -> dict[str, str]:
         """Meters, and lists of which the mean alone is read, are merged as an evaluation's are."""
         kinds: dict[str, str] = {}
         for statement in found.loop.body:
@@ -228,15 +228,17 @@ class TrainingNumbers:
                 if call.func.attr == "append":
                     is_fresh = isinstance(found.start(text), ast.List)
                     reads = self.script.reads_behind(found.loop, text)
-                    is_mean = all(self._is_of_mean(read) for read in reads)
+                    is_mean = all(self._is_of_mean(data, read) for read in reads)
                     kinds[text] = MERGED if is_fresh and is_mean and kinds.get(text) != UNSURE else UNSURE
                 elif found.is_meter(text, call.func.attr):
                     kinds[text] = MERGED if found.is_fresh(text) else UNSURE
         return kinds
 
-    def _is_of_mean(self, read: ast.expr) -> bool:
+    def _is_of_mean(self, data: Data, read: ast.expr) -> bool:
+        """Whether a list's mean is read, or its sum or length, which the process's own number of batches does not divide."""
         parent = self.script.parent(read)
-        return isinstance(parent, ast.Call) and last_name(parent.func) in _MEANS
+        is_mean = isinstance(parent, ast.Call) and last_name(parent.func) in _MEANS
+        return is_mean and self._way(data, {}, read) != MEAN
 
     def _kind_of_added(self, frame: Frame, node: ast.AST) -> str:
         value = node.value if isinstance(node, ast.AugAssign | ast.Assign) else None

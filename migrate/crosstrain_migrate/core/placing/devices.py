@@ -145,6 +145,8 @@ class Devices:
 
     def _call(self, call: ast.Call) -> None:
         name = self.script.dotted(call.func)
+        if self._is_tried(call):
+            return
         if (
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "cuda"
@@ -198,6 +200,12 @@ class Devices:
         for keyword in call.keywords if self.ordinals else ():
             if keyword.arg in ("device", "map_location") and self._is_ordinal(keyword.value):
                 self.edits.place(keyword.value)
+
+    def _is_tried(self, call: ast.Call) -> bool:
+        """Whether a block does no more than to find out whether a device works: `try: torch.ones(1).cuda(); return True`."""
+        tried = next((one for one in self.script.around(call) if isinstance(one, ast.Try)), None)
+        last = tried.body[-1] if tried is not None and self.script.table.is_inside(call, tried) else None
+        return isinstance(last, ast.Return) and getattr(last.value, "value", None) is True
 
     def _is_number(self, call: ast.Call) -> bool:
         """`rank = torch.cuda.current_device()`: a variable that its function gives no tensor or call as a place; or what is

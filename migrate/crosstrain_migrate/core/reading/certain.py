@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
@@ -127,12 +129,24 @@ class Certain:
                 yield place, value
             for call, _ in self.script.unpacked(place, text):  # `train_loader, val_loader = get_loaders()`
                 yield place, call
+            for value in self._appended.get((place, text), ()):  # `loaders.append(loader)`
+                if any(map(self._makes_loader, [value, *self.script.values(place, written(value))])):
+                    yield place, value
         if is_function_frame(frame) and text in self.script.parameters(frame):
             made = self.script.callers(frame) if frame.name == "__init__" else []
             for call in (*self.script.direct_callers(frame), *made):
                 argument = self.script.argument_for(call, frame, text)
                 if argument is not None:
                     yield self.script.frame(call), argument
+
+    @cached_property
+    def _appended(self) -> dict[tuple[Frame, str], list[ast.expr]]:
+        """What is appended to the lists of each frame."""
+        found: dict[tuple[Frame, str], list[ast.expr]] = defaultdict(list)
+        for call in self.script.calls:
+            if is_method(call, "append") and len(call.args) == 1:
+                found[self.script.frame(call), written(call.func.value)].append(call.args[0])
+        return found
 
     def _held(self, node: ast.Name | ast.Attribute) -> list[tuple[Frame, ast.expr]]:
         """What the classes of the project bind to an attribute of another object: `self.heads` for `model.heads`."""

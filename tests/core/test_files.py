@@ -313,6 +313,12 @@ keep([log])
 - writer = SummaryWriter("runs")
 keep([writer])
 * writer.export_scalars_to_json("all.json")
+== a writer of tensorboardX that knows no such thing
+?? every process writes an event file
+import tensorboardX
+--
+log = tensorboardX.writer.FileWriter("runs")
+keep([log])
 == a file that is read where processes may part: all wait where it is written
 * np.save("best.npy", [1])
 + accelerator.wait_for_everyone()

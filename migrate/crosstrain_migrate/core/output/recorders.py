@@ -218,7 +218,9 @@ class Recorders:
         made = call if isinstance(statement, ast.With) else statement
         reads = [one for one in self._reads(names) if not self.script.table.is_inside(one, made)]
         if not names or not all(map(self._is_ours, reads)):
-            if all(one.startswith("tensorboardX.") for one in self.script.may_name(call.func)):
+            if all(
+                re.match(r"tensorboardX\..*SummaryWriter", one) for one in self.script.may_name(call.func)
+            ):
                 for read in reads:  # what can be is the main process's: a table of all that it was told
                     self._is_ours(read)
                 self._give(call, FILE, "event files", "write_to_disk", "write_to_disk={0}.is_main_process")

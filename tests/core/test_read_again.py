@@ -52,6 +52,12 @@ for name in names:
 rows = os.listdir(out)
 * shutil.copyfile("a.txt", name)
 . cv2.imwrite("one.png", [1])
+== all wait under a test that all pass, and not behind it
+for turn in range(9):
+    if turn == 8:
+*         cv2.imwrite(os.path.join(out, str(turn)), [1])
++         accelerator.wait_for_everyone()
+rows = os.listdir(out)
 == a path that the file names once is the same in every function
 TABLE = "out/table.txt"
 def write_table():
@@ -588,3 +594,12 @@ def test_data_of_which_no_text_says_the_name_are_there_before_such_are_read(
     after = converted(PARTS.format(read=read, first=first, then="" if first else "rows = read()"))
     written = 'np.savez(os.path.join(out, part + ".npz"), rows=np.ones(4))\n'
     assert (f"{written}        accelerator.wait_for_everyone()\n" in after) is waits and written in after
+
+
+def test_nobody_waits_in_every_turn_for_what_is_written_in_some() -> None:
+    turns = "for i in range(9):\n    if random.random() > i:\n        np.savetxt(out + '/' + str(i), [1])\n"
+    text = PARTS.replace("import os", "import os, random").replace(
+        "{first}", f"{turns}rows = os.listdir(out)"
+    )
+    after = converted(text.format(read="np.load(name)", then=""))
+    assert "np.savetxt" in after and "wait_for_everyone" not in after

@@ -197,8 +197,9 @@ class Reads:
         ways = [way for one in later for way in self.audience.ways(one)]
         ends: list[ast.stmt] = []
         for one in (statement, *self.script.around(statement)) if later else ():
-            if not isinstance(one, ast.stmt) or isinstance(one, FUNCTIONS):
-                break
+            is_test = isinstance(one, ast.If) and bool(ends or self.script.loops_around(one))
+            if not isinstance(one, ast.stmt) or isinstance(one, FUNCTIONS) or is_test:
+                break  # behind a test all would wait in every turn
             inside = [n for part in getattr(one, "body", [one]) for n in walk(part)]
             ends += [one] if self.audience.comes_alike(one) and not any(way in inside for way in ways) else []
         return ends[-1:]

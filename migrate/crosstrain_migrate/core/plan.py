@@ -53,12 +53,10 @@ class Plan:
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     begins_early: bool = False  # one of them is above the script's choice of its device
-    models: list[tuple[str, ast.AST]] = field(
-        default_factory=list
-    )  # what is prepared: its name, and where it is used
-    prepared: dict[tuple[ast.AST, str], ast.stmt] = field(
-        default_factory=dict
-    )  # by frame and variable, the statement above which it is prepared
+    # What is prepared: its name, and where it is used.
+    models: list[tuple[str, ast.AST]] = field(default_factory=list)
+    # By frame and variable, the statement above which it is prepared.
+    prepared: dict[tuple[ast.AST, str], ast.stmt] = field(default_factory=dict)
     _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)

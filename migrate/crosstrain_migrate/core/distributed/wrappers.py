@@ -23,9 +23,8 @@ from crosstrain_migrate.syntax.walks import walk
 WRAPPER, PARALLEL = "CT302", "CT301"
 _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
-_GATHERS = re.compile(
-    r"^torch\.nn\.parallel\.(\w+\.)?gather$"
-)  # of replicas' outputs; one device has a tensor
+# Of the outputs of replicas; one device has a tensor.
+_GATHERS = re.compile(r"^torch\.nn\.parallel\.(\w+\.)?gather$")
 _PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used elsewhere"
 _TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"

@@ -284,10 +284,8 @@ class Merging:
         prepared, and which the loop moves: `bar.update()`."""
         length = f"len({ast.unparse(one.source)})"
         moved = {written(n.func.value) for n in walk(one.loop) if is_method(n, "update", "next")}
-        loops = (
-            one.loop,
-            self._outwards(one, one.loop),
-        )  # the loop's own block, and that above which it is dealt
+        # The loop's own block, and that above which it is dealt.
+        loops = (one.loop, self._outwards(one, one.loop))
         beside = [*(s for loop in loops for s in self.script.suite_of(loop)), *self.script.around(one.loop)]
         bars = [
             c for c in self.script.calls_in(one.frame) if self.script.names_of(c) & self.script.bars & moved

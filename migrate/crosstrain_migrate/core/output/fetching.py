@@ -56,9 +56,8 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
         options = [k.value for k in call.keywords if k.arg is None and script.class_made(call) is None]
         if any(_asks_to_fetch(script, one) for one in options):
             return True
-        named = (
-            call.func.value if isinstance(call.func, ast.Subscript) else call.func
-        )  # DATASETS["AG_NEWS"](...)
+        # DATASETS["AG_NEWS"](...)
+        named = call.func.value if isinstance(call.func, ast.Subscript) else call.func
         return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
     return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
 

@@ -75,9 +75,8 @@ class Paths:
         joined = [
             v for v in values if isinstance(v, ast.Call) and self.script.dotted(v.func) == "os.path.join"
         ]
-        any_end, for_others = (
-            ("?", "*") if written_to else ("*", "?")
-        )  # who has no ending meets all of the others'
+        # Who has no ending meets all of the others'.
+        any_end, for_others = ("?", "*") if written_to else ("*", "?")
         return {
             f"in {folder}{end}"
             for one in joined

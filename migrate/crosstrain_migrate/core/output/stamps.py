@@ -36,9 +36,8 @@ _LISTS = frozenset({"glob", "listdir"})
 _DRAWS = frozenset({"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"})
 # A number or letters of a name, where a module of this name draws them.
 _OF_RANDOM = re.compile(r"(random|choices?)$")
-_MADE = frozenset(
-    {"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"}
-)  # on disk, by each process for itself
+# On disk, by each process for itself.
+_MADE = frozenset({"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"})
 _COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 9

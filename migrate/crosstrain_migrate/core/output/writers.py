@@ -65,9 +65,8 @@ CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.op
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _LISTS = words("os.listdir os.scandir os.walk glob.glob glob.iglob")
 _READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
-_OBJECT_OF_FILE = re.compile(
-    r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$"
-)  # `TabularDataset(path, format="csv")`
+# `TabularDataset(path, format="csv")`
+_OBJECT_OF_FILE = re.compile(r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 # Libraries whose functions save together, or have been seen to by other rules.
@@ -221,9 +220,8 @@ def records(_: Script, call: ast.Call) -> bool:
 def _of_project(script: Script, call: ast.Call) -> bool:
     """Whether the project has a function of that name, or, where an object is asked, `video.save(path)`, a method."""
     named = script.functions(last_name(call.func))
-    of = (
-        call.func.value if isinstance(call.func, ast.Attribute) else None
-    )  # `Path("out").mkdir()`: an object, not a module
+    # `Path("out").mkdir()`: an object, not a module.
+    of = call.func.value if isinstance(call.func, ast.Attribute) else None
     is_asked = of is not None and not (
         script.is_imported(call.func) and isinstance(of, ast.Name | ast.Attribute)
     )

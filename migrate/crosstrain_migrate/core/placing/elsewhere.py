@@ -253,9 +253,8 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
     if not known <= {*asked.values(), "str"}:
         return None
-    before = (
-        behind(script, home, max(places, key=place_of)) if places else script.first_statement(home)
-    )  # of a function that is given the options
+    # Of a function that is given the options.
+    before = behind(script, home, max(places, key=place_of)) if places else script.first_statement(home)
     return Choice(code, home, before) if before is not None else None
 
 

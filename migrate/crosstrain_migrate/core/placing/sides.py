@@ -71,9 +71,8 @@ def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str
     if isinstance(test, ast.IfExp) and _is_truth(test.body, True) and _is_truth(test.orelse, False):
         return flag_of(script, frame, test.test, depth)
     if isinstance(test, ast.IfExp) and asks_availability(test.orelse) and _is_truth(test.body, False):
-        return negated(
-            flag_of(script, frame, test.test, depth + 1)
-        )  # `False if force_cpu else is_available()`
+        # `False if force_cpu else is_available()`
+        return negated(flag_of(script, frame, test.test, depth + 1))
     if isinstance(test, ast.Name) and (decides := _set_under(script, frame, test.id)) is not None:
         return flag_of(script, frame, decides, depth + 1)
     if isinstance(test, ast.Name | ast.Attribute) and depth < 4:

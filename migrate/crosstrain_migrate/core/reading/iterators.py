@@ -120,9 +120,8 @@ class Iterators:
         return {name for one in taken for target in one.targets for name in names_in(target)}
 
     def _nexts(self, frame: Frame, calls: list[ast.Call], depth: int) -> list[tuple[Frame, ast.Call]]:
-        kept = (
-            one for one in calls if not is_statement_call(self.script, one)
-        )  # `bar.next()` gives no batch
+        # `bar.next()` gives no batch.
+        kept = (one for one in calls if not is_statement_call(self.script, one))
         found = [(frame, call) for call in kept if _is_next(call)]
         asked = [
             function

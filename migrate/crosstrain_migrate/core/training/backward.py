@@ -40,9 +40,8 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
             if is_at_hand
             else f"{{loss}}.backward({more[2:]})"
         )
-        group = (
-            CORE if accelerators.options else "backward"
-        )  # a plain one averages too, unless losses are summed
+        # A plain one averages too, unless losses are summed.
+        group = CORE if accelerators.options else "backward"
         reason = "the gradients are averaged over the processes"
         plan.replace(call, BACKWARD, reason, template, group, loss=loss, **holes)
 

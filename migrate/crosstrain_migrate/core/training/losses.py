@@ -23,9 +23,8 @@ _ELEMENTWISE = words(
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
     terms = [_terms(script, one.frame, loss_of(one.call), 0) for one in roles.backwards]
-    return SUM in terms or (
-        bool(terms) and min(terms) >= OWN_SUM
-    )  # beside a loss it may be a penalty on weights
+    # Beside a loss it may be a penalty on weights.
+    return SUM in terms or (bool(terms) and min(terms) >= OWN_SUM)
 
 
 def sum_and_more(script: Script, roles: Roles) -> ast.AST | None:

@@ -125,9 +125,8 @@ class Preparing:
         a variable holds it that loops alone read, or in one call with it, `tqdm(Reader(loader), total=len(loader))`."""
         texts = [[ast.unparse(data.node)]]
         if isinstance(data.node, ast.Call) and self.script.class_made(data.node) is not None:
-            texts.append(
-                [ast.unparse(one) for one in data.node.args]
-            )  # `Reader(loader)` gives as many as its loader
+            # `Reader(loader)` gives as many as its loader.
+            texts.append([ast.unparse(one) for one in data.node.args])
         around = list(self.script.around(data.node))
         tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
         tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]

@@ -113,12 +113,27 @@ def test_data_parallel_computes_on_one_device_and_keeps_its_names(world: int, in
         assert name == ("0.module.encoder.weight" if inner else "module.encoder.weight")
 
 
+class Cuts(nn.DataParallel):
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+        return super().scatter(inputs[0], kwargs, device_ids)
+
+
 @pytest.mark.parametrize(
-    ("world", "device", "left"), [(1, "cuda:0", [0, 1]), (1, "cuda:1", []), (1, "cpu", []), (2, "cuda:0", [])]
+    ("world", "device", "left", "kind"),
+    [
+        (1, "cuda:0", [0, 1], nn.DataParallel),
+        (1, "cuda:1", [], nn.DataParallel),
+        (1, "cpu", [], nn.DataParallel),
+        (2, "cuda:0", [], nn.DataParallel),
+        (2, "cuda:1", [1], Cuts),  # which makes what its module takes
+        (2, "cpu", [], Cuts),
+    ],
 )
-def test_one_process_keeps_the_devices_of_data_parallel(world: int, device: str, left: list[int]) -> None:
+def test_one_process_keeps_the_devices_of_data_parallel(
+    world: int, device: str, left: list[int], kind: type[nn.DataParallel[Any]]
+) -> None:
     """A file that is converted may be used by a script that is not, which computes on all GPUs in one process."""
-    wrapper: Any = nn.DataParallel(Net())
+    wrapper: Any = kind(Net())
     wrapper.device_ids, wrapper.src_device_obj = [0, 1], torch.device("cuda:0")  # as where there are two GPUs
     comm: Any = SimpleNamespace(world=world, rank=0, device=torch.device(device))
     _keep_to_one_device(nn.Sequential(wrapper), comm)

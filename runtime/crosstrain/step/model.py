@@ -143,10 +143,8 @@ def check_device(model: nn.Module, own: torch.device) -> bool:
     """
     devices = sorted({str(param.device) for param in model.parameters()})
     if len(devices) > 1:
-        if devices == [
-            "cpu",
-            str(torch.empty(0, device=own).device),
-        ]:  # with its number, which `own` may leave out
+        here = str(torch.empty(0, device=own).device)  # with its number, which `own` may leave out
+        if devices == ["cpu", here]:
             return True
         place = checks.here()
         message = (
@@ -175,8 +173,12 @@ def _keep_to_one_device(model: nn.Module, comm: Comm) -> None:
         wrappers = [one for one in wrappers if getattr(one, "src_device_obj", None) != comm.device]
     if comm.rank == 0 and any(len(one.device_ids) > 1 for one in wrappers):
         say("DataParallel computes on one device in each process: start one process for each device.")
+    index = comm.device.index
     for one in wrappers:
         one.device_ids = []  # it then calls its module
+        if type(one).scatter is not nn.DataParallel.scatter and index is not None:
+            # The author's own may make what the module takes, as it does on one GPU.
+            one.device_ids, one.output_device, one.src_device_obj = [index], index, comm.device
 
 
 def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:

@@ -70,10 +70,11 @@ def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool
 then => after
 print(i, count) => print(i, min(count, len(loader)))
 print(i, int(len(rows) / 4)) => print(i, min(int(len(rows) / 4), len(loader)))
-print(i, int(data.size()[0] / 4)) => print(i, min(int(data.size()[0] / 4), len(loader)))
-if i > 0.8 * data.shape[0] // 4: print(epoch) => if i > 0.8 * data.shape[0] // 4:
-if i > 0.8 * (data.shape[0] // 4): print(epoch) => if i > 0.8 * min(data.shape[0] // 4, len(loader)):
-print(i, x.size(0) // 2) => print(i, x.size(0) // 2)
+print(i, int(data.size()[0] / args.batch_size)) => print(i, min(int(data.size()[0] / args.batch_size), len(loader)))
+if i > 0.8 * data.shape[0] // args.bs: print(epoch) => if i > 0.8 * data.shape[0] // args.bs:
+if i > 0.8 * (data.shape[0] // args.bs): print(epoch) => if i > 0.8 * min(data.shape[0] // args.bs, len(loader)):
+print(i, x.size(0) // args.batch_size) => print(i, x.size(0) // args.batch_size)
+print(i, data.shape[0] // 4) => print(i, data.shape[0] // 4)  # the size of anything
 print(i, loader.dataset.n // args.batch_size) => min(loader.dataset.n // args.batch_size, len(loader))
 print(i, loader.dataset.width // 2) => print(i, loader.dataset.width // 2)
 print(100 * i / count) => 100 * i / min(count, len(loader))

@@ -20,7 +20,8 @@ from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 ROUNDS = ("int", "float", "round", "max", "min", "ceil", "floor")
 _MAY_BE_SHARED = re.compile(r"loader|batches|iter|dl\b", re.I)
-_LENGTH = re.compile(r"^len\(|\.(shape\[0\]|size\(0\)|size\(\)\[0\])$")
+_FIRST_SIZE = re.compile(r"\.(shape\[0\]|size\(0\)|size\(\)\[0\])$")
+_BATCH = re.compile(r"batch_?size|bs$", re.I)
 _DEPTH = 5
 
 
@@ -69,9 +70,9 @@ class WholeCounts:
         """Whether a number is that of the batches into which rows are cut: `len(rows) // size`, or that of a sampler of them."""
         node = _without_factor(node)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv):
-            told = written(node.left).startswith(f"{written(self.data.node)}.dataset.")  # `loader.dataset.n`
-            is_size = last_name(node.right) == "batch_size"
-            return (told and is_size) or self._is_length(frame, node.left, depth)
+            if _BATCH.search(last_name(node.right)) and self._counts_rows(frame, node.left, depth):
+                return True
+            return self._is_length(frame, node.left, depth)
         if isinstance(node, ast.Call) and last_name(node.func) == "len":
             return self._is_cut_by(written(node.args[0]), self.data.frame, self.data.node, depth)
         if isinstance(node, ast.Call) and last_name(node.func) in ROUNDS and len(node.args) == 1:
@@ -84,9 +85,17 @@ class WholeCounts:
             return any(k.arg == "batch_sampler" and written(k.value) == sampler for k in node.keywords)
         return self._all(partial(self._is_cut_by, sampler), frame, node, depth)
 
+    def _counts_rows(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        """`loader.dataset.n`, or the first size of a tensor, which may be of anything but for what divides it."""
+        if written(node).startswith(f"{written(self.data.node)}.dataset."):
+            return True
+        if isinstance(node, ast.Call | ast.Subscript) and _FIRST_SIZE.search(ast.unparse(node)):
+            return not names_in(node) & self.changed
+        return self._all(self._counts_rows, frame, node, depth)
+
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         node = _without_factor(node)
-        if isinstance(node, ast.Call | ast.Subscript) and _LENGTH.search(ast.unparse(node)):
+        if isinstance(node, ast.Call) and last_name(node.func) == "len":
             return not names_in(node) & self.changed  # no batch's
         if isinstance(node, ast.Subscript):  # `rows[phase]`
             return self._all(partial(self._is_table, self._is_length), frame, node.value, depth)

@@ -141,6 +141,12 @@ CASES = [
     ("processes without a group", WORKERS.replace("{join}", ""), False),
     ("it starts itself once more for each rank", AGAIN.replace("{given}", "*sys.argv"), True),
     ("it starts another script", AGAIN.replace("{given}", "'judge.py'"), False),
+    ("another by its own words", AGAIN.replace("{given}", "'judge.py', *sys.argv[1:]"), False),
+    (
+        "it only says its words",
+        AGAIN.replace("{given}", "'-m', 'pip'").replace("\n\n", "\nprint(sys.argv)\n\n", 1),
+        False,
+    ),
     ("it plays to be judged, beside a loader", PLAYS.format(loader=LOADER, data="loader"), False),
     # An expert's recordings train the judge, the policy trains on its own games: each process has played others.
     ("it trains on its games", GAMES + PLAYS.format(loader=LOADER, data="batches(play(make_world()))"), True),

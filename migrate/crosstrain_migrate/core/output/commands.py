@@ -39,11 +39,13 @@ def is_command(script: Script, call: ast.Call) -> bool:
 
 def starts_itself(script: Script, call: ast.Call) -> bool:
     """`Popen([sys.executable, *sys.argv, "rank=1"])`"""
-    told = {written(n) for n in script.within(script.frame(call)) if isinstance(n, ast.Attribute)}
-    is_other = script.dotted(call.func) not in _PROGRAMS or _HARMLESS_COMMAND.match(
-        command_of(*call.args[:1])
+    named = [n.id for n in walk_all(call.args[:1]) if isinstance(n, ast.Name)]
+    given = [*call.args[:1], *(value for name in named for value in script.values(script.frame(call), name))]
+    told = {written(n) for n in walk_all(given) if isinstance(n, ast.Attribute)}
+    names_another = re.search(r"\.py\b|^-m\b", command_of(*given)) is not None
+    return (
+        script.dotted(call.func) in _PROGRAMS and told >= {"sys.executable", "sys.argv"} and not names_another
     )
-    return not is_other and told >= {"sys.executable", "sys.argv"}
 
 
 def is_heard(script: Script, call: ast.Call) -> bool:

@@ -31,7 +31,7 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_n
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .changes import is_bound_before
-from .given import given_to, what_becomes
+from .given import given_to, kept_outside, what_becomes
 
 # Calls that stand alone and keep nothing that is read behind the loop.
 _ASKS_GROUP = re.compile(r"is_initialized|is_available|world_size|num_processes")
@@ -160,8 +160,10 @@ class Pass:
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
         """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
         inner = self._of_one_batch(found)
-        for call in self._body():
-            if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
+        for call in (one for one in self._body() if isinstance(one, ast.Call)):
+            if kept_outside(self.script, call):
+                raise Unsure(f"`{written(call.func)}()` keeps something")
+            if not is_statement_call(self.script, call):
                 continue
             given = [*call.args, *(keyword.value for keyword in call.keywords)]
             outside = (one for one in (*given, *walk(call.func)) if written(one) not in inner)

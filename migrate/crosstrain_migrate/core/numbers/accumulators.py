@@ -209,7 +209,7 @@ class Pass:
         name = written(func)
         known = name[:1].isupper() or hasattr(builtins, name) or QUIET_ROOTS.search(name)
         return isinstance(func, ast.Name) and not (
-            known or self._is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
+            known or self.is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
         )
 
     def _method_that_keeps(
@@ -225,7 +225,7 @@ class Pass:
             return
         if func.attr in ("append", "extend"):
             found[changed].append((Change.LIST, call))
-        elif self._is_metric(text):
+        elif self.is_metric(text):
             return
         elif func.attr in METERS and self.is_meter(text, func.attr):
             found[text].append((Change.METER, call))
@@ -349,14 +349,17 @@ class Pass:
         """Whether the body gives its batches to a metric, `metric.update(...)` or `metric(...)`."""
         calls = [n.func for n in self._body() if isinstance(n, ast.Call)]
         return any(
-            self._is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
+            self.is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
         )
 
-    def _is_metric(self, text: str) -> bool:
+    def is_metric(self, text: str) -> bool:
         """Whether `text` is a metric of torchmetrics, which adds up over the processes when it computes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         calls = [n for n in walk_all(values) if isinstance(n, ast.Call)]
         return any(self.script.dotted(call.func).startswith("torchmetrics.") for call in calls)
+
+    def adds_up(self, text: str, method: str) -> bool:
+        return self.is_metric(text) or self.is_meter(text, method)
 
     def is_meter(self, text: str, method: str) -> bool:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""

@@ -132,11 +132,11 @@ class Leaving:
         """The sums, lists and meters of a loop over data: behind it they are reduced, or noted, by themselves."""
         if not isinstance(one.around, ast.For) or one.around not in self._loops:
             return set()
-        told = (n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args))
         found = Pass(self.script, one.frame, one.around)
-        told = (
-            n for n in told if n.func.attr == "append" or found.is_meter(written(n.func.value), n.func.attr)
-        )
+        told = [n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args)]
+        told = [
+            n for n in told if n.func.attr == "append" or found.adds_up(written(n.func.value), n.func.attr)
+        ]
         changes = found.changes().items()
         sums = {text for text, made in changes if any(kind is Change.SUM and _adds(n) for kind, n in made)}
         return sums | {written(_root(n.func.value)) for n in told if is_statement_call(self.script, n)}

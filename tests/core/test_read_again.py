@@ -262,6 +262,14 @@ for name in names:
 + accelerator.wait_for_everyone()
 - log = open("out/log", "a")
 + log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
+== a folder that a command removes where a person says so
+* if os.path.exists("out"):
+.     if input("overwrite? ") == "y":
+.         os.system("rm -r out")
+. os.makedirs("out")
++ accelerator.wait_for_everyone()
+- log = open("out/log", "a")
++ log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
 == a folder that the main process has removed before all make it
 + if broadcast_object_list([os.path.exists("out")])[0]:
 +     if broadcast_object_list(

@@ -51,7 +51,8 @@ class Downloads:
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
-                self._first(call, asking)  # nobody knows what files it makes
+                if not commands.questions_in(self.script, asking):  # one is asked for all, see `folders`
+                    self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
             elif (helper := self.files.helpers.called(call)) and self.files.helpers.writes(helper):

@@ -134,7 +134,8 @@ def _gives_next_rows(script: Script, call: ast.Call, method: Function, loop: Loo
         return False
     of = written(call.func).rpartition(".")[0]
     asked = {f"{of}.{text.partition('.')[2]}" for text in places} & texts_in(loop)
-    is_rows = any(isinstance(n, ast.Slice) for item in items for n in walk(item.slice))
+    parts = [n for item in items for n in (*walk(item.slice), *script.around(item))]
+    is_rows = any(isinstance(n, ast.Slice | ast.For | ast.ListComp) for n in parts)
     return is_rows and not asked and not any(isinstance(n, ast.Try) for n in script.around(call))
 
 

@@ -40,9 +40,13 @@ NAMED = script("None", "made(out, y)").replace(
     "class Criterion",
     'def made(out, y, how="sum"):\n    return F.mse_loss(out, y, reduction=how)\n\n\nclass Criterion',
 )
-HELPED = script().replace("    loss.backward()\n    optimizer.step()", "    step(loss, optimizer)").replace(
-    "class Criterion",
-    "def step(error, by):\n    error.backward()\n    by.step()\n\n\nclass Criterion",
+HELPED = (
+    script()
+    .replace("    loss.backward()\n    optimizer.step()", "    step(loss, optimizer)")
+    .replace(
+        "class Criterion",
+        "def step(error, by):\n    error.backward()\n    by.step()\n\n\nclass Criterion",
+    )
 )
 SUMS = {
     "in a module": script(),
@@ -59,7 +63,9 @@ SUMS = {
         "return loss", 'return loss + F.mse_loss(out, y, reduction="sum")'
     ),
     "of a helper's parameter": HELPED,
-    "by a variable of its method": script().replace("    loss.backward()", "    go = loss.backward\n    go()"),
+    "by a variable of its method": script().replace(
+        "    loss.backward()", "    go = loss.backward\n    go()"
+    ),
     "that is scaled": script().replace("loss.backward()", "scaler.scale(loss).backward()"),
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }

@@ -40,9 +40,7 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
         template = (
-            f"{name}.backward({{loss}}{more})"
-            if name is not None
-            else f"{{loss}}.backward({more[2:]})"
+            f"{name}.backward({{loss}}{more})" if name is not None else f"{{loss}}.backward({more[2:]})"
         )
         # A plain one averages too, unless losses are summed.
         group = CORE if accelerators.options else "backward"

@@ -67,6 +67,8 @@ def test_batches_from_a_place_that_moves_on_are_dealt() -> None:
         after = converted(script)
         assert DEALT in after and "batch = next(batches)" in after and not notes(script, "CT902")
         assert once_more(after) == after
+    after = converted(SCRIPT.replace("rows", "batches"))
+    assert "dealt = accelerator.prepare(batches.next_batch() for" in after and "next(dealt)" in after
 
 
 @each_row(r"""

@@ -72,8 +72,8 @@ def is_answered(script: Script, call: ast.Call) -> bool:
 
 
 def removes(script: Script, call: ast.Call) -> bool:
-    """`os.system("rm -rf " + path)`"""
-    return is_command(script, call) and command_of(*call.args[:1]).split()[:1] == ["rm"]
+    """`os.system("rm -rf " + path)`, `os.system("mv %s old" % path)`"""
+    return is_command(script, call) and command_of(*call.args[:1]).split()[:1] in (["rm"], ["mv"])
 
 
 def command_of(*made: ast.expr) -> str:

@@ -33,8 +33,8 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .changes import is_bound_before
 from .given import given_to, kept_outside, what_becomes
 
-# Calls that stand alone and keep nothing that is read behind the loop.
 _ASKS_GROUP = re.compile(r"is_initialized|is_available|world_size|num_processes")
+# Calls that stand alone and keep nothing that is read behind the loop.
 QUIET_ROOTS = re.compile(
     r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
 )
@@ -357,9 +357,6 @@ class Pass:
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         calls = [n for n in walk_all(values) if isinstance(n, ast.Call)]
         return any(self.script.dotted(call.func).startswith("torchmetrics.") for call in calls)
-
-    def adds_up(self, text: str, method: str) -> bool:
-        return self.is_metric(text) or self.is_meter(text, method)
 
     def is_meter(self, text: str, method: str) -> bool:
         """Whether `text` is an object of a class of this project whose `method` only adds to its attributes."""

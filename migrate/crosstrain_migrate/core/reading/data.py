@@ -278,8 +278,9 @@ class TrainingData:
             return [name] if one_of_two else found  # `loader = a if training else b`
         if isinstance(value, ast.Call):
             called = self.script.last(value.func)
-            is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
-            if is_other_name or BARS.search(written(value.func)):
+            if called == "split" and any(isinstance(getattr(one, "value", None), str) for one in value.args):
+                return []  # names, `args.sets.split(",")`
+            if called in {*SEEN_THROUGH, "zip"} - {"list", "tuple"} or BARS.search(written(value.func)):
                 if any(root_of(one) == name.id for one in value.args):
                     return None  # `loader = tqdm(loader)`: what it is bound to elsewhere is what there is
                 return self.sources(frame, value, depth + 1)

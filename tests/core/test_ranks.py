@@ -306,6 +306,8 @@ place = int(os.environ['SLURM_PROCID'])\n    args.gpu = place % {} => True
 place = int(os.environ['RANK'])\n    args.gpu = place % {} => False
 <layer>[Queue(1)] * {}\n    Shared() => True
 <layer>[1] * {}\n    Shared() => False
+<layer>list(range({}))\n    Shared() => True
+gpus = list(range({})) => False
 """)
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"

@@ -16,6 +16,7 @@ from crosstrain_migrate.core.distributed.processes import ranks_of
 from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
@@ -136,11 +137,12 @@ class Ranks:
 
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
-        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas; where `srun` starts the processes, or a function that is for it alone, it sets no
+        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel, a
+        layer that waits for its replicas or a network that deals itself out, `list(range(torch.cuda.device_count()))`; where `srun` starts the processes, or a function that is for it alone, it sets no
         launcher's variables. So does the default of such a variable."""
+        is_list = is_range(self.script.parent(call))
         for one in self.script.around(call):
-            if isinstance(one, ast.ClassDef) and is_told(one):
+            if isinstance(one, ast.ClassDef) and (is_told(one) or is_list and self.script.methods(one, "forward")):
                 return True
             if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True

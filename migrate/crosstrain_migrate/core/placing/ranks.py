@@ -142,7 +142,9 @@ class Ranks:
         launcher's variables. So does the default of such a variable."""
         is_list = is_range(self.script.parent(call))
         for one in self.script.around(call):
-            if isinstance(one, ast.ClassDef) and (is_told(one) or is_list and self.script.methods(one, "forward")):
+            if isinstance(one, ast.ClassDef) and (
+                is_told(one) or is_list and self.script.methods(one, "forward")
+            ):
                 return True
             if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True

@@ -37,9 +37,8 @@ _SELF_FETCHING = re.compile(
     r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
     r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
-# Those that do so where the project derives from them, and in these methods of the project's.
-_FILLED_FIRST = re.compile(r"^torch_geometric\.data(\.\w+)*\.\w*Dataset$|^dgl\.data(\.\w+)*\.DGL\w*Dataset$")
-_FILLING = ("download", "process")
+# Those that do so where the project derives from them, and which of its methods they run where the files are not there.
+_FILLED_FIRST = {"torch_geometric.data.": ("download", "process"), "dgl.data.": ("download",)}
 
 
 def fetches(script: Script, call: ast.Call) -> bool:
@@ -69,9 +68,13 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
 def filling(script: Script, call: ast.Call) -> list[Function]:
     """What a library runs where a call makes a data set of the project's whose files are not there: its `download`, `process`."""
     methods = script.all_methods(script.class_made(call))
-    bases = [base for one in {*map(script.class_of, methods)} if one is not None for base in one.bases]
-    is_filled = any(_FILLED_FIRST.match(script.dotted(base)) for base in bases)
-    return [one for one in methods if one.name in _FILLING and not script.callers(one)] if is_filled else []
+    bases = {script.dotted(b) for one in map(script.class_of, methods) if one is not None for b in one.bases}
+    of = [base for base in bases if base.endswith("Dataset")]
+    named = [n for start, names in _FILLED_FIRST.items() for b in of if b.startswith(start) for n in names]
+    kept = [v for one in methods if one.name == "processed_file_names" for v in script.returned(one)]
+    if any(isinstance(v, ast.List) and not v.elts for v in kept):
+        return []  # it keeps no files: each process fills its own
+    return [one for one in methods if one.name in named and not script.callers(one)]
 
 
 def _asks_to_fetch(script: Script, options: ast.expr) -> bool:

@@ -425,3 +425,24 @@ def test_a_bar_that_one_process_puts_around_what_there_is(
 ) -> None:
     after = converted(BARRED.format(source=source, bar=bar, batch=batch))
     assert (("optimizer, bar = " in after), line in after.splitlines()) == (is_prepared, True)
+
+
+@each_row("""
+head => batch
+range(0, 32, 4) => rows[i : i + 4]
+xrange(0, 32, 4) => rows[i : i + 4]
+xrange(8) => next(batches)
+""")
+def test_numbers_by_another_name(head: str, batch: str) -> None:
+    text = f"""
+<torch>
+from six.moves import xrange
+rows = torch.randn(32, 2)
+batches = iter(DataLoader(rows, batch_size=4))
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in {head}:
+    loss = model({batch}).mean()
+    <step loss>
+"""
+    assert (f"in accelerator.prepare({head})" in converted(text)) is ("rows" in batch)

@@ -1,5 +1,7 @@
 """What the code says of a loss: a sum over rows, wherever it is computed, is added over the processes."""
 
+from textwrap import indent
+
 import pytest
 
 from .converting import converted, notes
@@ -38,6 +40,14 @@ NAMED = script("None", "made(out, y)").replace(
     "class Criterion",
     'def made(out, y, how="sum"):\n    return F.mse_loss(out, y, reduction=how)\n\n\nclass Criterion',
 )
+HELPED = (
+    script()
+    .replace("    loss.backward()\n    optimizer.step()", "    step(loss, optimizer)")
+    .replace(
+        "class Criterion",
+        "def step(error, by):\n    error.backward()\n    by.step()\n\n\nclass Criterion",
+    )
+)
 SUMS = {
     "in a module": script(),
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
@@ -52,9 +62,15 @@ SUMS = {
     "that takes the name of its rows": script("out - y", "each ** 2\n        loss = loss.sum()").replace(
         "return loss", 'return loss + F.mse_loss(out, y, reduction="sum")'
     ),
+    "of a helper's parameter": HELPED,
+    "by a variable of its method": script().replace(
+        "    loss.backward()", "    go = loss.backward\n    go()"
+    ),
+    "that is scaled": script().replace("loss.backward()", "scaler.scale(loss).backward()"),
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
 OTHERS = {
+    "a helper's parameter, of a mean": HELPED.replace("each.sum()", "each.mean()"),
     "by a word that a call gives": NAMED.replace("made(out, y)\n", 'made(out, y, how="mean")\n'),
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
     "a mean of rows": script(loss="each.mean()"),
@@ -79,6 +95,13 @@ OTHERS = {
 def test_what_is_a_sum_over_rows(name: str) -> None:
     after = converted({**SUMS, **OTHERS}[name])
     assert 'Accelerator(loss_reduction="sum")' in after if name in SUMS else "= Accelerator()\n" in after
+
+
+def test_a_helper_that_has_no_accelerator_adds_the_gradients() -> None:
+    head, torchs = HELPED.split("torch.manual_seed(0)\n")
+    text = f"{head}def main():\n{indent(torchs, '    ')}if __name__ == '__main__':\n    main()\n"
+    assert "    Accelerator().backward(error)\n" in converted(text)
+    assert "    error.backward()\n" in converted(text.replace("each.sum()", "each.mean()"))
 
 
 def beside(term: str) -> str:

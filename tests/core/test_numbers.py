@@ -421,3 +421,24 @@ def test_what_steps_add_up_in_other_places_is_local(
     text = KEPT.replace("forward", method).replace("criterion(", called).format(added=added, shown=shown)
     done = converted(Trap("", text).text)
     assert any(LOCAL in one.reason for one in done.findings) is is_local
+
+
+ENTRIES = """
+<torch>
+loaders = {"train": DataLoader(torch.arange(14.0).reshape(14, 1), batch_size=2)}
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+total = 0
+for x in loaders["train"]:
+    loss = model(x).mean()
+    <step loss>
+    total += loss.item()
+"""
+
+
+@pytest.mark.parametrize("length", ["len(loaders['train'])", "len(loaders['train'].dataset)"])
+def test_a_length_behind_what_is_prepared_in_the_head_of_its_loop(length: str) -> None:
+    after = converted(f"{ENTRIES}print(total / {length})\n").text
+    is_batches = "dataset" not in length
+    assert ("total / len(accelerator.prepare(loaders['train'])))" in after) is is_batches
+    assert ('accelerator.reduce(total, "mean")' in after) is is_batches

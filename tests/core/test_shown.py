@@ -55,6 +55,23 @@ def test_a_printed_loss_is_the_mean_over_the_processes(line: str, expected: str)
     assert expected in _shown(line)
 
 
+@each_row("""
+head => is_reduced
+for i in range(8): => True
+for i in tqdm(range(8)): => True
+while len(seen) < 8: => False  # whose turns nothing counts
+""")
+def test_a_loss_that_is_printed_in_the_turns_of_next(head: str, is_reduced: bool) -> None:
+    loop = f"batches = iter(loader)\nseen = []\n{head}\n    x, y = next(batches)\n    seen.append(x)\n"
+    body = SCRIPT.partition("(loader):\n")[2].replace("        {shown}", "        print(loss.item())")
+    text = SCRIPT.partition("for epoch")[0] + loop + body.replace("        ", "    ")
+    text = text.replace("    running += loss.item()\n", "").replace(
+        "    right += (model(x) > 0).eq(y).sum().item()\n", ""
+    )
+    after = convert(text.replace("    seen += y.size(0)\n", ""), "crosstrain", lambda rule, node: True).text
+    assert (f"accelerator.print({MEAN})" in after) is is_reduced
+
+
 @pytest.mark.parametrize(
     ("shown", "is_reduced"),
     [('kept["sum"] / kept["rows"]', True), ('sum(kept["all"]) / len(kept["all"])', False)],

@@ -265,3 +265,27 @@ def test_a_function_that_chooses_gpus_or_the_cpu_by_an_option_stays(chosen: str,
     made = "accelerator = Accelerator(cpu=opt.device.lower() == 'cpu')\ndevice = accelerator.device\n"
     assert (f"select(opt.device)\n{made}" in after) is stays is ("Accelerator(device=opt" not in after)
     assert 'if accelerator.device.type == "cuda":\n        torch.cuda.set_device(accelerator' in after
+
+
+def test_batches_that_are_made_above_are_dealt_below() -> None:
+    text = """
+<torch>
+import argparse, os
+gpu = argparse.ArgumentParser().parse_args().gpu
+def made(size):
+    while True:
+        yield torch.randn(size, 2)
+batches = made(4)
+width = next(batches).shape[1]
+os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+model = nn.Linear(width, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    loss = model(next(batches)).mean()
+    <step loss>
+"""
+    after = converted(text)
+    assert "accelerator = Accelerator()\nbatches = accelerator.prepare(batches)\n" in after
+    assert "\nbatches = made(4)\n" in after
+    no_gpu = converted(text.replace('os.environ["CUDA_VISIBLE_DEVICES"] = gpu\n', ""))
+    assert "\nbatches = accelerator.prepare(made(4))\n" in no_gpu

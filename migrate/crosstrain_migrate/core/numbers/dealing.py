@@ -20,6 +20,7 @@ from crosstrain_migrate.core.reading.forms import (
 )
 from crosstrain_migrate.core.reading.modes import evaluates
 from crosstrain_migrate.core.reading.phases import Phases
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.reading.workers import given_to_workers, is_for_workers
@@ -130,7 +131,7 @@ class Evaluations:
 
     def _is_data(self, sources: list[ast.expr], loop: ast.For) -> bool:
         calls = [one for one in sources if isinstance(one, ast.Call)]
-        if not sources or any(last_name(one.func) == "range" for one in calls):
+        if not sources or any(map(is_range, calls)):
             return False
         if len(sources) == 1 and calls and _NOT_DATA.search(written(calls[0].func)):
             return False

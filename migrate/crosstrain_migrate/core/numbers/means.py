@@ -188,7 +188,7 @@ def is_sequence(script: Script, entry: ast.Subscript) -> bool:
     return any(ast.unparse(n.value) == ast.unparse(entry) for n in within)
 
 
-def is_next(value: ast.expr) -> bool:
+def is_next(value: ast.AST) -> bool:
     return isinstance(value, ast.Call) and last_name(value.func) == "next"
 
 

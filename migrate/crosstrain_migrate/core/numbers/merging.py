@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 from .accumulators import Left, Pass
 from .changes import is_read
 from .dealing import Dealt, Evaluations
-from .training_numbers import divisor
+from .whole_counts import divisor
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"

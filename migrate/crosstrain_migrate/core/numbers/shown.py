@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from dataclasses import replace
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.losses import parts_of, sums_over_rows, trained_loss
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import texts_in, walk
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
+from .means import is_next
 from .returned import returns_loss
 from .training_numbers import LOCAL, MEAN, REDUCE, SUM, UNSURE, TrainingNumbers
 
@@ -35,7 +38,8 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
     """
     script = plan.script
     losses: dict[Data, set[str]] = defaultdict(set)
-    loops = {data.loop: data for data in roles.data if isinstance(data.loop, ast.For)}
+    steps = (replace(data, loop=_turns(script, roles, data)) for data in roles.data)
+    loops = {data.loop: data for data in steps if isinstance(data.loop, ast.For)}
     for one in roles.backwards:
         loop = next((around for around in script.loops_around(one.call) if around in loops), None)
         if isinstance(loop, ast.For) and accelerators.at_hand(one.call):
@@ -64,6 +68,16 @@ def plan_shown_losses(plan: Plan, roles: Roles, accelerators: Accelerators, deal
             is_alike = _is_alike_behind(script, call, data.loop)
             if means and is_alike and _totals(numbers, data, data.loop, call) is not None:
                 _reduce(plan, accelerators.name, {}, means)
+
+
+def _turns(script: Script, roles: Roles, data: Data) -> Loop | None:
+    """The loop over data, or that over numbers in whose turns `next` takes its batches."""
+    if data.loop is not None:
+        return data.loop
+    passes = (one.call for one in roles.backwards if one.frame is data.frame)
+    around = (loop for call in passes for loop in script.loops_around(call)[:1] if isinstance(loop, ast.For))
+    counted = (loop for loop in around if any(map(is_range, walk(loop.iter))))
+    return next((one for one in counted if any(map(is_next, walk_all(one.body)))), None)
 
 
 def _plan_returned(plan: Plan, roles: Roles, accelerator: str, data: Data, loop: ast.For) -> None:

@@ -27,11 +27,12 @@ from .accumulators import Pass, adds_itself
 from .changes import Change, is_bound_before
 from .means import is_object
 from .returned import returns_loss, without_tail
-from .whole_counts import WholeCounts, plan_bars
+from .whole_counts import WholeCounts, divisor, plan_bars
 
 RULE = "CT602"
 GROUP = "numbers of training"
 LOCAL = "numbers of this training loop are the main process's own"
+PASS = "a pass has the batches of one process"
 REDUCE = "reduce them by `accelerator.reduce` where they are shown, if they must be exact"
 SUM, MEAN, STEPS, MERGED, UNSURE = "sum", "mean", "steps", "merged", "?"
 _ROWS = re.compile(r"dataset|num_(samples|examples|rows)|n_(samples|examples)", re.I)
@@ -154,12 +155,20 @@ class TrainingNumbers:
         if UNSURE in kinds.values() or (wanted and accelerator is None):
             self.plan.note(RULE, loop, LOCAL, REDUCE)
         counts = WholeCounts(self.plan, data, loop)
-        shares = [text for text, kind in kinds.items() if kind in (MEAN, UNSURE)] if is_named else []
+        shares = [text for text, kind in kinds.items() if kind in (MEAN, UNSURE)]
         for read in (one for text in shares for one in self.script.reads_behind(loop, text)):
             by = divisor(self.script, read)
-            if by is not None and counts.is_of_rows(by) and not knows(self.script, data.frame, by, loader):
-                code = f"min({{by}}, len({loader}))"
-                self.plan.replace(by, RULE, "a pass has the batches of one process", code, by=by)
+            if by is None or self.plan.is_replaced(by):
+                continue
+            if isinstance(by, ast.Call) and self._is_asked_whole(data, by):
+                code = f"{self.accelerators.anywhere(by)}.prepare({{it}})"
+                self.plan.replace(by.args[0], RULE, PASS, code, it=by.args[0])
+            elif is_named and counts.is_of_rows(by) and not knows(self.script, data.frame, by, loader):
+                self.plan.replace(by, RULE, PASS, f"min({{by}}, len({loader}))", by=by)
+
+    def _is_asked_whole(self, data: Data, by: ast.expr) -> bool:
+        """Whether a number is the length of what is prepared in the loop's header, as it is before that: of all of it."""
+        return written(by) == f"len({written(data.node)})" and self.plan.is_replaced(data.node)
 
     def kind_in_loop(self, data: Data, loop: ast.For, text: str) -> str:
         """What a variable is that a loop adds to and begins anew: SUM, MEAN, STEPS or UNSURE; empty where it is neither."""
@@ -369,26 +378,13 @@ class TrainingNumbers:
         number = written(data.loop.target) if isinstance(data.loop, ast.For) else ""
         if any(self.plan.is_replaced(n) for n in walk(node) if isinstance(n, ast.Name) and n.id == number):
             return MEAN  # of a dealt number: the process's own turns
-        if text == f"len({written(data.node)})" and self.plan.is_replaced(data.node):
-            return SUM  # prepared in the loop's header: the length is that of the whole loader
+        if self._is_asked_whole(data, node):
+            return MEAN
         if isinstance(data.loop, ast.For) and WholeCounts(self.plan, data, data.loop).counts_all(node):
             return SUM
         if text == f"len({written(data.node)})" or _BATCHES.search(text):
             return MEAN
         return SUM if _ROWS.search(text) else UNSURE
-
-
-def divisor(script: Script, read: ast.expr) -> ast.expr | None:
-    """What a number is divided by where it is read."""
-    below: ast.AST = read
-    for one in script.around(read):
-        match one:
-            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
-                return None if below is by else by
-            case ast.stmt():
-                return None
-        below = one
-    return None
 
 
 def _only_begins_anew(made: list[tuple[Change, ast.AST]]) -> bool:

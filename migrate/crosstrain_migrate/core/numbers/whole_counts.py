@@ -224,6 +224,19 @@ class WholeCounts:
         ]
 
 
+def divisor(script: Script, read: ast.expr) -> ast.expr | None:
+    """What a number is divided by where it is read."""
+    below: ast.AST = read
+    for one in script.around(read):
+        match one:
+            case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
+                return None if below is by else by
+            case ast.stmt():
+                return None
+        below = one
+    return None
+
+
 def _without_factor(node: ast.expr) -> ast.expr:
     """`len(rows)` of `len(rows) * 1.0`"""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.right, ast.Constant):

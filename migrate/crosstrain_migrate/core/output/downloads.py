@@ -54,7 +54,8 @@ class Downloads:
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
-                self._first(call, asking)  # nobody knows what files it makes
+                if not commands.questions_in(self.script, asking):  # one is asked for all, see `folders`
+                    self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
             elif (helper := self.files.helpers.called(call)) and self.files.helpers.writes(helper):
@@ -150,11 +151,12 @@ class Downloads:
         return not any(self.script.table.is_inside(call, one) for one in arm)
 
     def _commands(self, call: ast.Call) -> bool:
-        """Whether a call runs a command, itself or in the function of the project that it calls."""
+        """Whether a call runs a command, itself or in the function of the project that it calls, and not one that takes away
+        what is there: where the main process went first, others would take what it makes anew."""
         helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
         inner = self.script.calls_in(helper) if helper is not None else []
-        writing = (one for one in inner if writers.writes_file(self.script, one))
-        return any(commands.is_command(self.script, one) for one in (call, *writing))
+        made = (c for c in (call, *inner) if c is call or writers.writes_file(self.script, c))
+        return any(commands.is_command(self.script, c) and not commands.removes(self.script, c) for c in made)
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 from .alike import counters_of
-from .forms import Frame, is_function_frame, is_method, names_in, root_of
+from .forms import RANGES, Frame, is_function_frame, is_method, names_in, root_of
 from .ranges import Ranges, numbers_of
 from .script import Script
 
@@ -201,7 +201,7 @@ def _is_asked(node: ast.AST, items: set[str]) -> bool:
     a number, `range(size)`."""
     if not isinstance(node, ast.Call):
         return False
-    if written(node.func) == "range":
+    if written(node.func) in RANGES:
         return len(items) == 1 and any(isinstance(one, ast.Name) and one.id in items for one in node.args)
     if isinstance(node.func, ast.Attribute) and node.func.attr in _ITEM_METHODS:
         return written(node.func.value) in items

@@ -15,7 +15,7 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, Function, place_of, 
 from crosstrain_migrate.syntax.walks import walk
 
 from .certain import Certain
-from .forms import Frame, Loop, is_function_frame, is_method, names_in, root_of
+from .forms import RANGES, Frame, Loop, is_function_frame, is_method, names_in, root_of
 from .generators import Generators
 from .iterators import DEPTH, Iterators, is_fetched_apart
 from .modes import facts, is_left_out, opposed, told
@@ -291,7 +291,7 @@ class TrainingData:
         name, last = written(call.func), self.script.last(call.func)
         if last in NO_DATA:
             return []
-        if last in ("range", "trange"):
+        if last in (*RANGES, "trange"):
             stepped = len(call.args) == 3 and not re.search(r"\.shape|\.size\(", ast.unparse(call))
             is_cut = stepped or bool(self._ranges.cut(call))
             return [call] if is_cut and not self._ranges.accumulates(call) else []

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import children
 
 from .alike import counters_of
 from .draws import RANDOM
-from .forms import Frame, Loop, is_function_frame, is_method, pairs
+from .forms import RANGES, Frame, Loop, is_function_frame, is_method, pairs
 from .keys import Key, entries_of, entry_of, is_got, is_root, option_of, parts
 from .places import Places
 from .roles import Roles
@@ -167,7 +167,7 @@ class Differing:
         around = (one for one in self.script.loops_around(node) if isinstance(one, ast.For))
         named = (one for one in around if written(one.target) == written(node))
         loop = next((one for one in named if not self.script.table.is_inside(node, one.iter)), None)
-        is_range = loop is not None and written(getattr(loop.iter, "func", loop.iter)) == "range"
+        is_range = loop is not None and written(getattr(loop.iter, "func", loop.iter)) in RANGES
         return is_range and loop not in self.loops
 
     def _of_key(self, key: Key) -> int:

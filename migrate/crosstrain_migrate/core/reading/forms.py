@@ -12,6 +12,7 @@ from crosstrain_migrate.syntax.walks import walk
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+RANGES = ("range", "xrange")  # the second as six, or past, names it
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -12,7 +12,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 from .alike import counters_of
-from .forms import Frame, is_method, names_in, root_of
+from .forms import RANGES, Frame, is_method, names_in, root_of
 from .script import Script
 
 _GROWS = ("append", "extend", "push", "add", "insert", "appendleft")
@@ -34,7 +34,7 @@ class Ranges:
         body = walk_all(loop.body)
         numbers = {*names_stored_in(loop.target), *moved_on(self.script, loop, call)}
         found = self._cut_by(body, self._computed(body, numbers), 1)
-        if (number := item_of(loop)) and last_name(call.func) == "range":
+        if (number := item_of(loop)) and last_name(call.func) in RANGES:
             found += self._picked(frame, body, number, call)
         kept = self._kept(body)
         return [one for one in found if written(one) not in kept]
@@ -186,7 +186,7 @@ class Ranges:
 
 def is_range(node: ast.AST | None) -> bool:
     """Whether the numbers of a range are dealt, and not batches."""
-    return isinstance(node, ast.Call) and last_name(node.func) in ("range", "trange")
+    return isinstance(node, ast.Call) and last_name(node.func) in (*RANGES, "trange")
 
 
 def moved_on(script: Script, loop: ast.For, call: ast.expr) -> dict[str, str]:

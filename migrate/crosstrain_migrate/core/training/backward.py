@@ -25,8 +25,12 @@ SUMMED = 'loss_reduction="sum"'
 def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
     for one in roles.backwards:
         call = one.call
-        counts, is_at_hand = _counts_gpus(plan.script, call), accelerators.may_be_at(call) is not None
-        if not (is_at_hand or counts) or not is_method(call, "backward"):
+        if not is_method(call, "backward"):
+            continue
+        counts, name = _counts_gpus(plan.script, call), accelerators.may_be_at(call)
+        if name is None and SUMMED in accelerators.options:  # a plain one averages
+            name = accelerators.anywhere(call)
+        if name is None and not counts:
             continue
         assert isinstance(call.func, ast.Attribute)
         given = call.args if not counts else ()  # one for each replica's loss goes with these
@@ -36,9 +40,7 @@ def plan_backward(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         more = "".join(f", {keyword.arg}={{k{n}}}" for n, keyword in enumerate(call.keywords))
         holes = {f"k{n}": keyword.value for n, keyword in enumerate(call.keywords)}
         template = (
-            f"{accelerators.name}.backward({{loss}}{more})"
-            if is_at_hand
-            else f"{{loss}}.backward({more[2:]})"
+            f"{name}.backward({{loss}}{more})" if name is not None else f"{{loss}}.backward({more[2:]})"
         )
         # A plain one averages too, unless losses are summed.
         group = CORE if accelerators.options else "backward"

@@ -22,14 +22,14 @@ _ELEMENTWISE = words(
 
 def sums_over_rows(script: Script, roles: Roles) -> bool:
     """Whether the code shows that the loss is a sum over rows: then gradients are added, not averaged."""
-    terms = [_terms(script, one.frame, loss_of(one.call), 0) for one in roles.backwards]
+    terms = [_terms(script, frame, loss, 0) for _, frame, loss in _all_losses(script, roles)]
     # Beside a loss it may be a penalty on weights.
     return SUM in terms or (bool(terms) and min(terms) >= OWN_SUM)
 
 
 def sum_and_more(script: Script, roles: Roles) -> ast.AST | None:
     """The first backward of a loss of which one term is a loss function's sum, and none a mean: a mean it cannot be."""
-    losses = ((one.call, one.frame, loss_of(one.call)) for one in roles.backwards)
+    losses = _all_losses(script, roles)
     return next(
         (call for call, frame, loss in losses if _any_term(script, frame, loss, 0) == {SUM, OTHER}), None
     )
@@ -62,9 +62,29 @@ def _is_scaled(script: Script, frame: Frame, name: str) -> bool:
 
 def unseen_loss(script: Script, roles: Roles) -> ast.AST | None:
     """The first backward whose loss the code does not show to be a mean over rows; None where all are."""
-    return next(
-        (one.call for one in roles.backwards if not _is_mean(script, one.frame, loss_of(one.call), 0)), None
-    )
+    losses = _all_losses(script, roles)
+    return next((call for call, frame, loss in losses if not _is_mean(script, frame, loss, 0)), None)
+
+
+def _all_losses(script: Script, roles: Roles) -> list[tuple[ast.Call, Frame, ast.expr]]:
+    """Each backward with what it starts from, where that is made: a helper's parameter is what its callers give for it."""
+    work = [(one.call, one.frame, trained_loss(script, one)) for one in roles.backwards]
+    found: list[tuple[ast.Call, Frame, ast.expr]] = []
+    seen: set[tuple[Frame, str]] = set()
+    while work:
+        call, frame, loss = work.pop(0)
+        name, given = written(loss), list[tuple[ast.Call, Frame, ast.expr]]()
+        if is_function_frame(frame) and name in script.parameters(frame) and not script.values(frame, name):
+            runs = [
+                (script.frame(run), script.argument_for(run, frame, name)) for run in script.runs_of(frame)
+            ]
+            given = [(call, above, argument) for above, argument in runs if argument is not None]
+        if given and (frame, name) not in seen:
+            seen.add((frame, name))
+            work += given
+        else:
+            found.append((call, frame, loss))
+    return found
 
 
 def _is_mean(script: Script, frame: Frame, node: ast.AST, depth: int) -> bool:

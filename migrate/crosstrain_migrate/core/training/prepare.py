@@ -109,7 +109,12 @@ class Preparing:
         if isinstance(data.loop, ast.For):
             for code in moved_on(self.script, data.loop, data.node).values():
                 self.plan.before(data.loop.body[0], RULE, REASON, code)
-        if looked_up := self._numbered.get(data.node):
+        names = self.script.names_of(data.node)
+        if names and not self.accelerators.at_hand(data.node):  # made below, where its device is known
+            made = self.accelerators.statement(self.script.frame(data.node))
+            for name in sorted(names):
+                self.plan.before(made, RULE, REASON, f"{name} = {accelerator}.prepare({name})")
+        elif looked_up := self._numbered.get(data.node):
             deal_with_numbers(self.plan, looked_up, accelerator, RULE, REASON)
         elif reads := turns_read(self.script, data):
             count_turns(self.plan, data, reads, accelerator, RULE, REASON)

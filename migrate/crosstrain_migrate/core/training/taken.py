@@ -13,7 +13,14 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import (
+    RANGES,
+    Frame,
+    Loop,
+    is_function_frame,
+    is_method,
+    names_in,
+)
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
@@ -122,7 +129,7 @@ def _iterator_of(call: ast.Call) -> str:
 def _number(loop: ast.For, most: int) -> ast.expr | None:
     """What a loop over `range(number)`, or `range(1, number)`, counts to; most: how many arguments it may have."""
     call = loop.iter
-    is_range = isinstance(call, ast.Call) and last_name(call.func) == "range" and 0 < len(call.args) <= most
+    is_range = isinstance(call, ast.Call) and last_name(call.func) in RANGES and 0 < len(call.args) <= most
     return call.args[-1] if is_range and isinstance(call, ast.Call) else None
 
 

@@ -135,7 +135,11 @@ class Leaving:
         found = Pass(self.script, one.frame, one.around)
         told = [n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args)]
         told = [
-            n for n in told if n.func.attr == "append" or found.adds_up(written(n.func.value), n.func.attr)
+            n
+            for n in told
+            if n.func.attr == "append"
+            or found.is_metric(written(n.func.value))
+            or found.is_meter(written(n.func.value), n.func.attr)
         ]
         changes = found.changes().items()
         sums = {text for text, made in changes if any(kind is Change.SUM and _adds(n) for kind, n in made)}

@@ -41,13 +41,16 @@ class Downloads:
     def run(self) -> None:
         self._plan_tests(self._fills_if_told)  # whole, before what it makes is looked at alone
         chosen = [call for call in self.script.calls if self._makes_chosen(call)]
-        for call in [*chosen, *self.script.calls]:  # before what these run is looked at alone
+        for call in chosen:  # before what these run is looked at alone
+            if self.audience.is_all(call) and not self.script.in_lambda(call):
+                self._first(call, self.script.statement(call))
+        by_all = [self._run_first(call) for call in chosen if self.audience.is_all(call)]
+        self.audience.guard(*(f for c in chosen if (run := self._run_first(c)) not in by_all for f in run))
+        for call in self.script.calls:
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
             if fetching.fetches_itself(self.script, call):
                 self._first(call, self.script.statement(call))
-                if call in chosen and self._comes_first(call):
-                    self.audience.guard(*self._constructors)
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
@@ -70,10 +73,17 @@ class Downloads:
                 self.plan.within(statement, RULE, REASON, context, GROUP)
 
     def _makes_chosen(self, call: ast.Call) -> bool:
-        """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""
+        """Whether a call makes a data set of the project's that a library asks for its files, or one of a class that is chosen
+        elsewhere: `args.dataset(path, download=True)`."""
+        if fetching.filling(self.script, call):
+            return self.script.is_reached(call)
         if not any(k.arg == "download" for k in call.keywords) or self.script.run_by(call):
             return False
         return bool(self._constructors) and fetching.fetches_itself(self.script, call)
+
+    def _run_first(self, call: ast.Call) -> list[Function]:
+        """What a data set that is made runs in the first process alone."""
+        return fetching.filling(self.script, call) or self._constructors
 
     @cached_property
     def _constructors(self) -> list[Function]:

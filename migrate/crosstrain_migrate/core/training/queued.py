@@ -51,8 +51,10 @@ def plan_queued(plan: Plan, accelerators: Accelerators, found: list[Queued]) -> 
     script, loop = plan.script, found[0].loop
     accelerator = accelerators.may_be_at(loop)
     takes = list(dict.fromkeys(written(one.call) for one in found))
-    free = (script.free_name(f"batches{n}", f"dealt{n}") for n in ("", *range(2, len(takes) + 1)))
-    names = dict(zip(takes, free, strict=True))
+    frame, numbers = script.frame(loop), ("", *range(2, len(takes) + 1))
+    known = {n.id for n in script.within(frame) if isinstance(n, ast.Name)}
+    is_taken = any(script.binds(frame, f"batches{n}") or f"batches{n}" in known for n in numbers)
+    names = {take: f"{'dealt' if is_taken else 'batches'}{n}" for take, n in zip(takes, numbers, strict=True)}
     if accelerator is None:
         return False
     plan.add(e.AddImport(script.module(loop), RULE, transaction=CORE, code="import itertools"))

@@ -257,10 +257,7 @@ class TrainingData:
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
 
     def _bound_to(self, frame: Frame, name: ast.Name) -> list[ast.expr]:
-        """What a variable is bound to: the last value right above, in the same suite, where there is one.
-
-        `bar = tqdm(train_loader)` and its loop, `bar = tqdm(test_loader)` and its loop.
-        """
+        """What a variable is bound to: the last value right above, in the same suite, where there is one: `bar = tqdm(loader)`."""
         values, statement = self.script.values(frame, name.id), self.script.statement(name)
         above = [one for one in values if place_of(one) < place_of(statement)]
         last = max(above, key=place_of, default=None)

@@ -29,8 +29,7 @@ class Iterators:
         self.held: set[ast.expr] = set()  # iterables inside the class of an object that `next` is called on
 
     def behind(self, frame: Frame, calls: list[ast.Call]) -> list[ast.expr]:
-        """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from; the first line of a
-        file is none."""
+        """What the calls of `next` among `calls`, or in functions that they ask for a batch, take it from: no line of a file."""
         taken = [
             one
             for place, call in self._nexts(frame, calls, 2)

@@ -27,6 +27,7 @@ WAYS = [
     ("for (x, y), number in zip(batches(), count()):", f"for (x, y), number in zip({PREPARED}, count()):"),
     ("for number, (x, y) in enumerate(batches()):", f"for number, (x, y) in enumerate({PREPARED}):"),
     ("for x, y in tqdm(batches(), total=8):", f"for x, y in tqdm({PREPARED}, total=8, {ALONE}):"),
+    ("for x, y in tqdm(batches()):\n    x = x[int(y.max()) :]", f"for x, y in tqdm({PREPARED}, {ALONE}):"),
     ("for x, y in islice(batches(), 100):", f"for x, y in islice({PREPARED}, 100):"),
     ("for number, (x, y) in enumerate(tqdm(batches())):", f"tqdm({PREPARED}, {ALONE})"),
 ]

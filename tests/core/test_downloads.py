@@ -51,6 +51,26 @@ class Fish:
 + with accelerator.main_process_first():
 . rows = Fish("data", download=True)
 . rows = args.kind("data", download=True)
+== a data set of the file's that a library fills when it is made, and one that nothing fills
+from torch_geometric.data import Dataset, InMemoryDataset, download_url
+class Birds(InMemoryDataset):
+    def download(self):
+        os.unlink("data/x")
+    def process(self):
+        torch.save([], "data/y")
+class Fish(Birds):
+    pass
+class Rows(Dataset):
+    def get(self, index):
+        return index
+class Memory(Fish):
+    def processed_file_names(self):
+        return []
+--
+rows = Rows("data")
+all = Memory("data")
++ with accelerator.main_process_first():
+. rows = Fish("data")
 == a download in a helper, and one at a module's top level
 def get():
 +     with accelerator.main_process_first():

@@ -355,6 +355,20 @@ for phase in ["train", "test"]:
         PREPARED,
         "hits = accelerator.merge(test_loader, hits)",
     ),
+    *(
+        evaluating(
+            line,
+            f"hits, last, clock = 0, {{}}, 0\ndef show(at):\n    {line}",
+            f"{HITS}\n        show(y[0])",
+            "hits",
+            PREPARED,
+        )
+        for line in (
+            "last['at'] = at",
+            "global clock; clock = time.time()",
+            "here = []; here.append(at); here += here",
+        )
+    ),
 ]
 
 WHOLE = [
@@ -403,6 +417,20 @@ print(meter.n)
     ),
     whole(
         "a state", "state, hits = None, 0", f"out, state = model(x, state)\n        {HITS}", "hits", "carried"
+    ),
+    *(
+        whole(
+            line,
+            f"shown, hits = [0] * 10, 0\ndef show(at):\n    {line}",
+            f"{HITS}\n        show(y[0])",
+            "hits",
+            "keeps something",
+        )
+        for line in (
+            "shown[at] = shown[at] + 1; open(f'{shown[at]}.txt', 'w').write('x')",
+            "global hits; hits += 1",
+            "shown.append(at)",
+        )
     ),
     whole("drawn", "hits = 0", HITS.replace("(x)", "(x + torch.randn(4))"), "hits", "draws random numbers"),
 ]

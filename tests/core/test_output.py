@@ -47,8 +47,9 @@ page = io.BytesIO()
 plt.savefig(page, format='png')
 picture.save(page)
 * plt.savefig('a.png')
-== a print into a file
+== a print into a file, and one that the terminal shows
 print("done", file=log)
+~ print("done", file=sys.stderr)
 == the author's own print
 def print(*what):
     log(what)

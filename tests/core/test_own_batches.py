@@ -40,6 +40,7 @@ OWN = [
     ("self.at, start = size, 0", "self.at, start = size, 0\n            np.random.shuffle(self.x)"),
     ("batch = rows.next_batch()", "batch = torch.tensor(make_moons(8)[0])"),
     ("self.at += size", "self.at = np.random.randint(len(self.x) - size)"),
+    ("self.x[start:self.at]", "[self.x[i] for i in np.random.choice(self.at, size)]"),
 ]
 
 DEALT = "batches = accelerator.prepare(rows.next_batch() for _ in itertools.count())\n"
@@ -47,6 +48,10 @@ BY_ANOTHER = """self.at, batch = self.rows_at(self.at, size)
         return batch
     def rows_at(self, start, size):
         return start + size, torch.tensor(self.x[start:start + size])
+"""
+ROUND = """rows = np.array([self.x[i % 64] for i in range(self.at, self.at + size)])
+        self.at += size
+        return torch.tensor(rows)
 """
 
 
@@ -57,10 +62,13 @@ def test_batches_from_a_place_that_moves_on_are_dealt() -> None:
         SCRIPT,
         SCRIPT.replace("start = self.at", "start, k = self.at, np.random.randint(3)"),
         SCRIPT[:own] + BY_ANOTHER + SCRIPT[end:],
+        SCRIPT[:own] + ROUND + SCRIPT[end:],
     ):
         after = converted(script)
         assert DEALT in after and "batch = next(batches)" in after and not notes(script, "CT902")
         assert once_more(after) == after
+    after = converted(SCRIPT.replace("rows", "batches"))
+    assert "dealt = accelerator.prepare(batches.next_batch() for" in after and "next(dealt)" in after
 
 
 @each_row(r"""

@@ -68,6 +68,9 @@ def test_a_plain_class_moves_itself_anywhere() -> None:
     text = SCRIPT.format(own="").replace("def train(", table + "def train(")
     after = converted(text)
     assert "\ntable.cuda()\n" in after and "self.rows = self.rows.to(" in after
+    given = text.replace("\ntable.cuda()\n", "\ndef bring(it):\n    it.cuda()\n\nbring(table)\n")
+    assert "    it.cuda()\n" in converted(given)
+    assert "    it.to(" in converted(given.replace("bring(table)", "bring(nn.Linear(1, 1))"))
     both = text.replace("    def cuda(self):", "    def to(self, device): ...\n    def cuda(self):")
     assert "table.to(" in converted(both)
 

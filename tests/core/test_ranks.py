@@ -202,7 +202,8 @@ KEPT = (
         "Run(args).start(rank)\n    rows",
     )
 )
-
+# The same where the script stops that is told of no machine.
+STOPPING = KEPT.replace("class Run", "if args.world_size < 1:\n    raise SystemExit\nclass Run")
 RANK, WORLD = 'default=int(os.environ.get("RANK", 0))', "args.world_size = PartialState().num_processes"
 
 
@@ -216,6 +217,7 @@ RANK, WORLD = 'default=int(os.environ.get("RANK", 0))', "args.world_size = Parti
         (TOLD, ['"--nodes", type=int, default=int(os.environ.get("WORLD_SIZE", 1))']),
         (SPAWNED, [WORLD, "rank = PartialState().process_index"]),
         (KEPT, [WORLD, '"--world_size", type=int, default=-1']),
+        (STOPPING, [WORLD, 'default=int(os.environ.get("GROUP_WORLD_SIZE", -1))']),
         # A scheduler's machines, times the GPUs of each.
         (SPAWNED.replace("args.gpus * args.nodes", 'int(os.environ["SLURM_NNODES"]) * args.gpus'), [WORLD]),
     ],
@@ -306,6 +308,8 @@ place = int(os.environ['SLURM_PROCID'])\n    args.gpu = place % {} => True
 place = int(os.environ['RANK'])\n    args.gpu = place % {} => False
 <layer>[Queue(1)] * {}\n    Shared() => True
 <layer>[1] * {}\n    Shared() => False
+<layer>list(range({}))\n    Shared() => True
+gpus = list(range({})) => False
 """)
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"

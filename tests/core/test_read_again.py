@@ -262,6 +262,26 @@ for name in names:
 + accelerator.wait_for_everyone()
 - log = open("out/log", "a")
 + log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
+== a folder that a command removes where a person says so
+* if os.path.exists("out"):
+.     if input("overwrite? ") == "y":
+.         os.system("rm -r out")
+. os.makedirs("out")
++ accelerator.wait_for_everyone()
+- log = open("out/log", "a")
++ log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
+== what a command takes away, the others do not take again
+- if os.path.exists("out"):
++ if os.path.exists("out") and accelerator.is_main_process:
+    os.system("mv out old")
+if not os.path.exists("out"):
+-     os.mkdir("out")
++     os.makedirs("out", exist_ok=True)
++ with accelerator.main_process_first():
+- if os.path.exists("in"):
++     if os.path.exists("in"):
+-     os.system("make in")
++         os.system("make in")
 == a folder that the main process has removed before all make it
 + if broadcast_object_list([os.path.exists("out")])[0]:
 +     if broadcast_object_list(

@@ -417,10 +417,18 @@ Fit(model, optimizer, DataLoader(data), torch.optim.lr_scheduler.StepLR(optimize
 
 @pytest.mark.parametrize(
     ("where", "moves"),
-    [("behind", False), ("in_epoch", True), ("in_step", True), ("in_step, at the end", False)],
+    [
+        ("behind", False),
+        ("behind, once more", False),
+        ("in_epoch", True),
+        ("in_epoch, once more", True),
+        ("in_step", True),
+        ("in_step, at the end", False),
+    ],
 )
 def test_a_schedule_in_a_class_is_prepared_if_it_moves_with_each_batch(where: str, moves: bool) -> None:
     steps = "self.scheduler.step()" if "end" not in where else "if self.ends: self.scheduler.step()"
+    steps = f"[self.step(x, y) for _ in (0, 1)]; self.step(x, y); {steps}" if "more" in where else steps
     places = dict.fromkeys(("in_step", "in_epoch", "behind"), "pass") | {where.partition(",")[0]: steps}
     text = Trap("", PER_EPOCH.format(**places)).text
     assert ("self.scheduler = accelerator.prepare(" in converted(text).replace("self.loader, ", "")) is moves

@@ -155,6 +155,12 @@ sure = model(x).mean().item(); log.info(sure) => '' => True
 sure = model(x).mean().item(); rows = len(x); log.info(i) => '' => False
 pass => if loss.item() < best: print(loss.item()) => True
 writer.add_scalar('loss', loss.item(), i) => '' => True
+out = model(x); log.info(share(out, y)) => '' => True
+out = model(x); share(out, y) => log.info(share(test, wanted)) => False
+loss, parts = model(x); mean = 0.9 * mean + parts[0] => log.info(mean) => True
+loss, state = model(x, state) => log.info(state) => False
+mean.add(loss.item()) => print(mean.value) => True
+mean.add(time.time()) => print(mean.value) => False
 for k, v in {'loss': loss.detach()}.items(): log.info(v) => '' => True
 for k, v in {'step': i}.items(): log.info(v) => '' => False
 average = 0.9 * average + 0.1 * loss.item(); log.info(average) => '' => True
@@ -170,6 +176,7 @@ pass => loss = criterion(model(test), wanted)\nprint(loss.item()) => False
 """)
 def test_a_loss_that_stays_local_is_said(line: str, behind: str, is_noted: bool) -> None:
     text = SCRIPT.format(shown=line) + indent(behind, "    ") + "\n"
+    text = "def share(out, y):\n    return (out == y).float().mean().item()\n\n" + text
     done = convert(text, "crosstrain", lambda rule, node: True)
     assert any("main process's own" in one.reason for one in done.findings) is is_noted, done.text
 

@@ -19,6 +19,7 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.rewrite import rewrite
 
 from .distributed import mapping
+from .distributed.flags import tell_ranks
 from .distributed.group import late_start, plan_mpi
 from .distributed.mapping import BeforeSpawn
 from .distributed.wrappers import has_wrapper, note_statistics, plan_data_parallel
@@ -46,7 +47,6 @@ from .placing.made_tensors import (
     plan_made_tensors,
     plan_one_hot_rows,
 )
-from .placing.ranks import tell_ranks
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
 from .plan import CORE, OURS, Plan, finding_at

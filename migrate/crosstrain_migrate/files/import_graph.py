@@ -247,21 +247,24 @@ class Project:
         found[source.target] = None
 
     def nearest(self, files: int, size: int) -> list[Source]:
-        """The script and the files to which the fewest imports lead, in the order in which they run: whole levels of them,
-        as long as there are no more than `files` and no more than `size` bytes."""
-        near = {self.script.target: self.script}
-        level = [self.script]
+        """The script and the files to which the fewest imports lead, no more than `files` and than `size` bytes of them, in the
+        order in which they run. What a package's `__init__.py` imports is as near as the package, which passes it on."""
+        near: dict[Path, Source | None] = {}
+        level, size = [self.script.target], size + len(self.script.code)
         while level:
-            targets = dict.fromkeys(t for one in level for t in self.imported(one) if t not in near)
-            if len(near) + len(targets) > files:
-                break
-            found = (self._graph.source(target, self.script) for target in targets)
-            level = [one for one in found if one is not None and self._graph.links(one)]
-            if sum(len(one.code) for one in (*near.values(), *level)) > size:
-                break
-            near |= {one.target: one for one in level}
+            below: list[Path] = []
+            for target in level:  # which grows meanwhile
+                if target in near or len(near) >= files:
+                    continue
+                one = self._graph.source(target, self.script)
+                fits = one is not None and len(one.code) <= size and self._graph.links(one)
+                near[target] = one if fits else None
+                if one is not None and fits:
+                    size -= len(one.code)
+                    (level if target.name == _PACKAGE else below).extend(self.imported(one))
+            level = below
         ordered: dict[Path, Source] = {}
-        self._in_order(self.script, near, set(), ordered)
+        self._in_order(self.script, {at: one for at, one in near.items() if one is not None}, set(), ordered)
         return list(ordered.values())
 
     def _in_order(

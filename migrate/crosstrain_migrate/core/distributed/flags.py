@@ -11,10 +11,14 @@ from typing import Any
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.options import Options
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.placing.ranks import KNOWN
+from crosstrain_migrate.core.placing.ranks import RULE as NUMBERS
+from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import defaults_by_name
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
@@ -45,6 +49,18 @@ def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
             if not accelerators.is_early(values[0]):
                 code = f"{plan.state(values[0])}.num_processes > 1"
                 plan.replace(values[0], RULE, "the launcher's processes are a group", code)
+
+
+def tell_ranks(plan: Plan) -> None:
+    """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
+    for call in plan.script.calls:
+        cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
+        for function in plan.script.methods(cls, "__init__"):
+            default = defaults_by_name(function.args).get("local_rank")
+            is_first = isinstance(default, ast.Constant) and default.value == 0
+            if is_first and plan.script.argument_for(call, function, "local_rank") is None:
+                code = f"local_rank={plan.state(call)}.local_process_index"
+                plan.add(e.InsertArgument(call, NUMBERS, KNOWN, transaction=CORE, code=code))
 
 
 def note_options(plan: Plan, roles: Roles) -> None:
@@ -143,6 +159,8 @@ class _Defaults:
         default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
         if option.is_local_rank or not isinstance(default, ast.Constant) or self.plan.is_replaced(default):
             return None
+        if any(isinstance(one, e.InsertArgument) and one.node is option.call for one in self.plan.edits):
+            return None  # the launcher turns it on
         if asked is test:
             return bool(default.value)
         try:

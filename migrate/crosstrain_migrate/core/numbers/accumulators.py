@@ -31,10 +31,10 @@ from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_n
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .changes import is_bound_before
-from .given import given_to, what_becomes
+from .given import given_to, kept_outside, what_becomes
 
-# Calls that stand alone and keep nothing that is read behind the loop.
 _ASKS_GROUP = re.compile(r"is_initialized|is_available|world_size|num_processes")
+# Calls that stand alone and keep nothing that is read behind the loop.
 QUIET_ROOTS = re.compile(
     r"^(print|plt|ax\w*|fig\w*|logging|log\w*|\w*bar|\w*tqdm|t|time|gc|torch\.cuda|\w*writer|wandb|sys|os|cv2|accelerator)\b"
 )
@@ -160,8 +160,10 @@ class Pass:
     def _calls_that_keep(self, found: dict[str, list[tuple[Change, ast.AST]]]) -> None:
         """Adds what calls that stand alone change. Raises Unsure for one that keeps something elsewhere."""
         inner = self._of_one_batch(found)
-        for call in self._body():
-            if not isinstance(call, ast.Call) or not is_statement_call(self.script, call):
+        for call in (one for one in self._body() if isinstance(one, ast.Call)):
+            if kept_outside(self.script, call):
+                raise Unsure(f"`{written(call.func)}()` keeps something")
+            if not is_statement_call(self.script, call):
                 continue
             given = [*call.args, *(keyword.value for keyword in call.keywords)]
             outside = (one for one in (*given, *walk(call.func)) if written(one) not in inner)
@@ -207,7 +209,7 @@ class Pass:
         name = written(func)
         known = name[:1].isupper() or hasattr(builtins, name) or QUIET_ROOTS.search(name)
         return isinstance(func, ast.Name) and not (
-            known or self._is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
+            known or self.is_metric(name) or self.script.functions(name) or self.script.is_imported(func)
         )
 
     def _method_that_keeps(
@@ -223,7 +225,7 @@ class Pass:
             return
         if func.attr in ("append", "extend"):
             found[changed].append((Change.LIST, call))
-        elif self._is_metric(text):
+        elif self.is_metric(text):
             return
         elif func.attr in METERS and self.is_meter(text, func.attr):
             found[text].append((Change.METER, call))
@@ -347,10 +349,10 @@ class Pass:
         """Whether the body gives its batches to a metric, `metric.update(...)` or `metric(...)`."""
         calls = [n.func for n in self._body() if isinstance(n, ast.Call)]
         return any(
-            self._is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
+            self.is_metric(written(f.value) if isinstance(f, ast.Attribute) else written(f)) for f in calls
         )
 
-    def _is_metric(self, text: str) -> bool:
+    def is_metric(self, text: str) -> bool:
         """Whether `text` is a metric of torchmetrics, which adds up over the processes when it computes."""
         values = [v for frame in self.script.frames for v in self.script.values(frame, text)]
         calls = [n for n in walk_all(values) if isinstance(n, ast.Call)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.core.reading.forms import names_in, root_of
+from crosstrain_migrate.core.reading.forms import is_method, names_in, root_of
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, words, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
@@ -40,6 +40,25 @@ def what_becomes(script: Script, function: Function, name: str, depth: int = 3) 
                 if text == name and called is not function:
                     found |= what_becomes(script, called, parameter, depth - 1)
     return found
+
+
+def kept_outside(script: Script, call: ast.Call, depth: int = 2) -> bool:
+    """Whether a plain function of the project adds to a variable of its file, or of a function around it, when it is called:
+    `shown[name] += 1`, a number of a picture, goes on from call to call."""
+    for function in (one for one in script.functions_of(call) if script.class_of(one) is None):
+        for node in script.within(function):
+            grown = [t for t, value in assigned(node) if reads(value, written(changed_by(t)))]
+            if isinstance(node, ast.AugAssign):
+                grown = [node.target]
+            elif is_method(node, "append", "extend"):
+                grown = [node.func.value]
+            roots = [one for one in map(changed_by, grown) if isinstance(one, ast.Name)]
+            scopes = (script.table.of_node[one].resolve(one.id) for one in roots)
+            if any(one is not None and not script.table.is_inside(one.node, function) for one in scopes):
+                return True
+            if depth and isinstance(node, ast.Call) and kept_outside(script, node, depth - 1):
+                return True
+    return False
 
 
 def _of_method(func: ast.Attribute) -> set[str]:

@@ -122,7 +122,7 @@ class Leaving:
         """The variables that hold what is a step's own, or grow with it: not counters and clocks."""
         inside = [n for n in self.script.within(one.frame) if self._is_in(one, n)]
         bound = [pair for node in inside for pair in _bindings(self.script, node)]
-        own = one.names | self._grown(one)
+        own = one.names | self._grown(one) | {*_beside(inside, one.names)}
         own |= {written(n.target) for n in inside if _adds(n)}
         while found := {t for value, t in bound if t not in own and self._tells(one, own, value)}:
             own |= found
@@ -132,8 +132,16 @@ class Leaving:
         """The sums, lists and meters of a loop over data: behind it they are reduced, or noted, by themselves."""
         if not isinstance(one.around, ast.For) or one.around not in self._loops:
             return set()
-        told = (n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args))
-        changes = Pass(self.script, one.frame, one.around).changes().items()
+        found = Pass(self.script, one.frame, one.around)
+        told = [n for n in walk(one.around) if is_method(n, "append", *METERS) and _is_number(*n.args)]
+        told = [
+            n
+            for n in told
+            if n.func.attr == "append"
+            or found.is_metric(written(n.func.value))
+            or found.is_meter(written(n.func.value), n.func.attr)
+        ]
+        changes = found.changes().items()
         sums = {text for text, made in changes if any(kind is Change.SUM and _adds(n) for kind, n in made)}
         return sums | {written(_root(n.func.value)) for n in told if is_statement_call(self.script, n)}
 
@@ -146,10 +154,24 @@ class Leaving:
                 continue
             if node in one.calls or (isinstance(node, _VARIABLES) and written(node) in own):
                 return True
-            if is_method(node, "item") and self._is_in(one, node):
+            if self._is_in(one, node) and (is_method(node, "item") or self._gives_item(one, node)):
                 return True
             work += ast.iter_child_nodes(node)
         return False
+
+    def _gives_item(self, one: _Region, node: ast.AST) -> bool:
+        """Whether a function of the project is given something of this step, and returns a number that it reads out of a tensor:
+        `accuracy(outputs, labels)`."""
+        given = map(written, node.args) if isinstance(node, ast.Call) else ()
+        if not any(self._is_in(one, n) for text in given for n in self.script.stores(one.frame, text)):
+            return False
+        returned = [
+            v
+            for f in self.script.functions_of(node)
+            if not self.script.class_of(f)
+            for v in self.script.returned(f)
+        ]
+        return any(is_method(n, "item") for value in returned for n in walk(value))
 
     # -- how it leaves -----------------------------------------------------------------------------------------
 
@@ -238,6 +260,14 @@ def _bindings(script: Script, node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         yield from ((node.iter, text) for text in map(written, stores_in(node.target)))
     elif isinstance(node, ast.Call) and (held := _held(script, node)) is not None:
         yield from ((given, written(_root(held))) for given in node.args)
+
+
+def _beside(nodes: list[ast.AST], names: Collection[str]) -> Iterator[str]:
+    """What a call gives together with a loss, `loss, parts = model(x, y)`, but for a state that it is given again."""
+    for node in nodes:
+        stored = {*map(written, stores_in(*node.targets))} if isinstance(node, ast.Assign) else set[str]()
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and stored.intersection(names):
+            yield from stored - {written(n) for n in walk(node.value)}
 
 
 def _root(node: ast.expr) -> ast.expr:

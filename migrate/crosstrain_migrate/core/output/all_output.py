@@ -21,7 +21,7 @@ from .folders import Folders
 from .recorders import PRINT, Recorders
 from .saving import plan_saving
 from .stamps import Stamps
-from .writers import speaks
+from .writers import STREAMS, speaks
 
 _LEFT = "files that neither train nor evaluate print on every process"
 _EARLY = "what is printed before the device is chosen, every process prints"
@@ -80,7 +80,8 @@ class Output:
                 self.script.binds(one, "print") for one in (self.script.frame(call), self.script.module(call))
             ):
                 continue  # `print = logger.info`
-            if self.script.in_lambda(call) or any(k.arg == "file" for k in call.keywords):
+            to = [f"{self.script.dotted(k.value)}.write" for k in call.keywords if k.arg == "file"]
+            if self.script.in_lambda(call) or not STREAMS.issuperset(to):
                 continue
             if not self.audience.is_guarded(call) and self._speaks(call):
                 knows = self.accelerators.state(call, "print")

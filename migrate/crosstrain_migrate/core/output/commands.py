@@ -7,8 +7,9 @@ import re
 
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, place_of, words, written
-from crosstrain_migrate.syntax.walks import walk_all
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
+QUESTIONS = ("input", "raw_input")
 _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_call subprocess.check_output")
 _PROGRAMS = _COMMANDS | words("subprocess.Popen os.popen subprocess.getoutput subprocess.getstatusoutput")
 # A folder may be made by all; what is installed, all need.
@@ -53,6 +54,17 @@ def is_heard(script: Script, call: ast.Call) -> bool:
     return script.dotted(call.func) in _PROGRAMS and not is_statement_call(script, call)
 
 
+def asks_person(script: Script, call: ast.Call) -> bool:
+    """`input("Overwrite? ")`"""
+    name = script.dotted(call.func)
+    frames = (script.frame(call), script.module(call))
+    return name in QUESTIONS and not any(script.binds(one, name) for one in frames)
+
+
+def questions_in(script: Script, block: ast.AST) -> list[ast.Call]:
+    return [n for n in walk(block) if isinstance(n, ast.Call) and asks_person(script, n)]
+
+
 def is_answered(script: Script, call: ast.Call) -> bool:
     """`code = os.system("cp -R %s %s" % (source, copy))`: a second process would be in its way, and all go by its answer."""
     ends = last_name(call.func) not in ("Popen", "popen") and is_heard(script, call)
@@ -60,8 +72,8 @@ def is_answered(script: Script, call: ast.Call) -> bool:
 
 
 def removes(script: Script, call: ast.Call) -> bool:
-    """`os.system("rm -rf " + path)`"""
-    return is_command(script, call) and command_of(*call.args[:1]).split()[:1] == ["rm"]
+    """`os.system("rm -rf " + path)`, `os.system("mv %s old" % path)`"""
+    return is_command(script, call) and command_of(*call.args[:1]).split()[:1] in (["rm"], ["mv"])
 
 
 def command_of(*made: ast.expr) -> str:

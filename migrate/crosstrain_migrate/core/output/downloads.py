@@ -41,17 +41,21 @@ class Downloads:
     def run(self) -> None:
         self._plan_tests(self._fills_if_told)  # whole, before what it makes is looked at alone
         chosen = [call for call in self.script.calls if self._makes_chosen(call)]
-        for call in [*chosen, *self.script.calls]:  # before what these run is looked at alone
+        for call in chosen:  # before what these run is looked at alone
+            if self.audience.is_all(call) and not self.script.in_lambda(call):
+                self._first(call, self.script.statement(call))
+        by_all = [self._run_first(call) for call in chosen if self.audience.is_all(call)]
+        self.audience.guard(*(f for c in chosen if (run := self._run_first(c)) not in by_all for f in run))
+        for call in self.script.calls:
             if not self.audience.is_all(call) or self.script.in_lambda(call):
                 continue
             if fetching.fetches_itself(self.script, call):
                 self._first(call, self.script.statement(call))
-                if call in chosen and self._comes_first(call):
-                    self.audience.guard(*self._constructors)
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
-                self._first(call, asking)  # nobody knows what files it makes
+                if not commands.questions_in(self.script, asking):  # one is asked for all, see `folders`
+                    self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
             elif (helper := self.files.helpers.called(call)) and self.files.helpers.writes(helper):
@@ -69,10 +73,17 @@ class Downloads:
                 self.plan.within(statement, RULE, REASON, context, GROUP)
 
     def _makes_chosen(self, call: ast.Call) -> bool:
-        """Whether a call makes a data set of a class that is chosen elsewhere: `args.dataset(path, download=True)`."""
+        """Whether a call makes a data set of the project's that a library asks for its files, or one of a class that is chosen
+        elsewhere: `args.dataset(path, download=True)`."""
+        if fetching.filling(self.script, call):
+            return self.script.is_reached(call)
         if not any(k.arg == "download" for k in call.keywords) or self.script.run_by(call):
             return False
         return bool(self._constructors) and fetching.fetches_itself(self.script, call)
+
+    def _run_first(self, call: ast.Call) -> list[Function]:
+        """What a data set that is made runs in the first process alone."""
+        return fetching.filling(self.script, call) or self._constructors
 
     @cached_property
     def _constructors(self) -> list[Function]:
@@ -140,11 +151,12 @@ class Downloads:
         return not any(self.script.table.is_inside(call, one) for one in arm)
 
     def _commands(self, call: ast.Call) -> bool:
-        """Whether a call runs a command, itself or in the function of the project that it calls."""
+        """Whether a call runs a command, itself or in the function of the project that it calls, and not one that takes away
+        what is there: where the main process went first, others would take what it makes anew."""
         helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
         inner = self.script.calls_in(helper) if helper is not None else []
-        writing = (one for one in inner if writers.writes_file(self.script, one))
-        return any(commands.is_command(self.script, one) for one in (call, *writing))
+        made = (c for c in (call, *inner) if c is call or writers.writes_file(self.script, c))
+        return any(commands.is_command(self.script, c) and not commands.removes(self.script, c) for c in made)
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""

@@ -6,7 +6,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, written
 from crosstrain_migrate.syntax.walks import walk_all
 
 from .commands import FETCHES_FILES, command_of, is_command
@@ -37,6 +37,8 @@ _SELF_FETCHING = re.compile(
     r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
     r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
+# Those that do so where the project derives from them, and which of its methods they run where the files are not there.
+_FILLED_FIRST = {"torch_geometric.data.": ("download", "process"), "dgl.data.": ("download",)}
 
 
 def fetches(script: Script, call: ast.Call) -> bool:
@@ -58,8 +60,21 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
             return True
         # DATASETS["AG_NEWS"](...)
         named = call.func.value if isinstance(call.func, ast.Subscript) else call.func
-        return _SELF_FETCHING.match(script.dotted(named)) is not None or _fetches_vectors(call)
+        is_library = _SELF_FETCHING.match(script.dotted(named)) is not None
+        return is_library or _fetches_vectors(call) or bool(filling(script, call))
     return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
+
+
+def filling(script: Script, call: ast.Call) -> list[Function]:
+    """What a library runs where a call makes a data set of the project's whose files are not there: its `download`, `process`."""
+    methods = script.all_methods(script.class_made(call))
+    bases = {script.dotted(b) for one in map(script.class_of, methods) if one is not None for b in one.bases}
+    of = [base for base in bases if base.endswith("Dataset")]
+    named = [n for start, names in _FILLED_FIRST.items() for b in of if b.startswith(start) for n in names]
+    kept = [v for one in methods if one.name == "processed_file_names" for v in script.returned(one)]
+    if any(isinstance(v, ast.List) and not v.elts for v in kept):
+        return []  # it keeps no files: each process fills its own
+    return [one for one in methods if one.name in named and not script.callers(one)]
 
 
 def _asks_to_fetch(script: Script, options: ast.expr) -> bool:

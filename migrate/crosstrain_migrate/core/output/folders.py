@@ -22,7 +22,6 @@ REASON = "several processes make the folder"
 ASKED = "all have asked for the folder before it is made"
 GROUP = "folders"
 DEPENDS = "every process makes this folder, and what follows depends on whether it was there"
-_QUESTIONS = ("input", "raw_input")
 GUARD = "make it under `if PartialState().is_main_process:`"
 
 
@@ -70,9 +69,7 @@ class Folders:
         """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
         missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
-        answers = [
-            n for n in walk(test) if isinstance(n, ast.Call) and self._asks_person(n)
-        ]  # all wait for one
+        answers = commands.questions_in(self.script, test)  # all wait for one
         return _stops(test.body) and not (inner or missing or answers) and writers.asks_for_files(test.test)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
@@ -99,20 +96,14 @@ class Folders:
 
     def _questions(self) -> None:
         """What a person, or a command that writes, is asked: by one process, where it alone goes by the answer, else for all."""
-        asked = [c for c in self.script.calls if self._asks_person(c) or commands.is_answered(self.script, c)]
-        for call in asked:
+        is_asked = (commands.asks_person, commands.is_answered)
+        for call in (c for c in self.script.calls if any(one(self.script, c) for one in is_asked)):
             tests = [one for one in self.script.around(call) if isinstance(one, ast.If)]
             about_files = next((one for one in reversed(tests) if writers.asks_for_files(one.test)), None)
             if about_files is not None and self.audience.is_all(about_files) and self._is_closed(about_files):
                 self.files.guard(about_files)
             if self.audience.is_all(call):
                 self.stamps.ask_once(call, about_files)
-
-    def _asks_person(self, call: ast.Call) -> bool:
-        name, frame = self.script.dotted(call.func), self.script.frame(call)
-        return name in _QUESTIONS and not any(
-            self.script.binds(one, name) for one in (frame, self.script.module(call))
-        )
 
     def _is_closed(self, block: ast.AST) -> bool:
         """Whether nothing behind a block, on no process, goes by what happens in it."""
@@ -347,4 +338,4 @@ def _is_missing(node: ast.AST) -> bool:
 
 def _acts(node: ast.AST) -> bool:
     """Whether a call asks a person, or removes a folder."""
-    return isinstance(node, ast.Call) and last_name(node.func) in (*_QUESTIONS, "rmtree")
+    return isinstance(node, ast.Call) and last_name(node.func) in (*commands.QUESTIONS, "rmtree")

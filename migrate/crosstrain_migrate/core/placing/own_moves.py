@@ -53,7 +53,9 @@ def _classes(script: Script, of: ast.expr) -> list[ast.ClassDef]:
         frame = script.frame(of)
         cls = script.class_of(frame)
         frames = [frame, script.module(of), *script.methods(cls)]
-        values = [value for one in frames for value in script.values(one, written(of))]
+        given = [one for one, _ in script.given_for(frame, written(of))]
+        texts = [(one, written(of)) for one in frames] + [(script.frame(one), written(one)) for one in given]
+        values = [*given, *(value for one, text in texts for value in script.values(one, text))]
     return [made for value in values if (made := script.class_behind(value)) is not None]
 
 

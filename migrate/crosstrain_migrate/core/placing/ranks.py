@@ -16,9 +16,10 @@ from crosstrain_migrate.core.distributed.processes import ranks_of
 from crosstrain_migrate.core.distributed.wrappers import is_told, is_wrapper, keeps_parallel
 from crosstrain_migrate.core.plan import CORE, IMPORT, Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_method
+from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .options import Option, Options
@@ -136,11 +137,14 @@ class Ranks:
 
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
-        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel or
-        a layer that waits for its replicas; where `srun` starts the processes, or a function that is for it alone, it sets no
+        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel, a
+        layer that waits for its replicas or a network that deals itself out, `list(range(torch.cuda.device_count()))`; where `srun` starts the processes, or a function that is for it alone, it sets no
         launcher's variables. So does the default of such a variable."""
+        is_list = is_range(self.script.parent(call))
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):
+                return True
+            if isinstance(one, ast.ClassDef) and is_list and self.script.methods(one, "forward"):
                 return True
             if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True
@@ -175,6 +179,7 @@ class Ranks:
                 self._number(value, of, depth + 1)
             elif self._is_computed(value, bool(additions)) or (len(stores) == 1 and _is_count(value)):
                 self._replace(value, f"{self.plan.state(value)}.{_OF_GROUP[of]}")
+                self._count_machines(value)
         for statement in additions:
             code = f"{written(statement.target)} = {self.plan.state(statement)}.{_OF_GROUP[of]}"
             self.plan.add(e.ReplaceStatement(statement, RULE, KNOWN, transaction=CORE, code=code))
@@ -183,6 +188,15 @@ class Ranks:
         if option is not None and (is_kept or not stores):
             is_counted = of != "rank" and (self.script.spawns or _is_count(option.default))
             self._default(option, _VARIABLES[of], alone="1" if is_counted else "")
+
+    def _count_machines(self, value: ast.expr) -> None:
+        """The machines of `gpus * args.nodes`, where a script stops that is not told of any: `if args.nodes < 1: raise ...`"""
+        tests = (n.test for n in self.script.table.each(ast.If) if isinstance(n.body[-1], ast.Raise))
+        asked = [self.options.read_by(n.left) for n in walk_all(tests) if isinstance(n, ast.Compare)]
+        for factor in (value.left, value.right) if isinstance(value, ast.BinOp) else ():
+            option = self.options.read_by(factor)
+            if option is not None and option in asked and ast.unparse(option.default or value) == "-1":
+                self._default(option, "GROUP_WORLD_SIZE")
 
     def _keeps(self, option: Option | None, value: ast.expr) -> bool:
         """Whether an option that is set to a value is what it was, or what a run without processes has: `if not
@@ -349,18 +363,6 @@ class Ranks:
 
     def _replace(self, node: ast.expr, code: str) -> None:
         self.plan.replace(node, RULE, KNOWN, code)
-
-
-def tell_ranks(plan: Plan) -> None:
-    """`def __init__(self, ..., local_rank=0)`, by which one process writes, and which a call does not give: each is told its own."""
-    for call in plan.script.calls:
-        cls = plan.script.class_made(call) if all(one.arg for one in call.keywords) else None
-        for function in plan.script.methods(cls, "__init__"):
-            default = defaults_by_name(function.args).get("local_rank")
-            is_first = isinstance(default, ast.Constant) and default.value == 0
-            if is_first and plan.script.argument_for(call, function, "local_rank") is None:
-                code = f"local_rank={plan.state(call)}.local_process_index"
-                plan.add(e.InsertArgument(call, RULE, KNOWN, transaction=CORE, code=code))
 
 
 def without_launcher(script: Script) -> bool:

@@ -328,10 +328,11 @@ class TrainingData:
             return True
         stores = self.script.stores(frame, name)
         for outer in self.script.loops_around(node):
-            if isinstance(outer, ast.For) and outer.iter is not node and self._may_give_batches(frame, outer):
-                inside = set(map(id, walk(outer)))
-                if any(id(store) in inside for store in stores):
-                    return True
+            if not isinstance(outer, ast.For) or node in walk(outer.iter):
+                continue  # the loop over it, which may have a bar around it
+            inside = set(map(id, walk(outer))) if self._may_give_batches(frame, outer) else set()
+            if any(id(store) in inside for store in stores):
+                return True
         values = self.script.values(frame, name)  # `x = x.detach()` is another word for it
         is_other = len(values) < len(stores) or any(name not in names_in(one) for one in values)
         if depth > 2 or not is_function_frame(frame) or name not in self.script.parameters(frame) or is_other:

@@ -99,13 +99,22 @@ def _is_reset(script: Script, store: ast.Attribute) -> bool:
 def _items(script: Script, function: Frame) -> list[tuple[ast.Subscript, set[str]]]:
     """The items that a function reads, each with what their places are made of."""
     nodes, found = script.within(function), list[tuple[ast.Subscript, set[str]]]()
+    bound = [pair for one in nodes for pair in _bound(one)]
     for item in (n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Load)):
         read = texts_in(item.slice)
-        for one in nodes:  # `start, rows = self.at, self.rows`
-            if isinstance(one, ast.Assign) and read & {text for t in one.targets for text in texts_in(t)}:
-                read = read | texts_in(one.value)
+        for target, value in bound:
+            is_drawn = isinstance(value, ast.Call) and RANDOM.match(script.dotted(value.func))
+            if read & texts_in(target) and not is_drawn:
+                read = read | texts_in(value)
         found.append((item, read))
     return found
+
+
+def _bound(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """`start, rows = self.at, self.rows`, `for i in range(self.at, end)`: the targets, each with what gives its value."""
+    if isinstance(node, ast.For | ast.comprehension):
+        return [(node.target, node.iter)]
+    return [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
 
 
 def _draws_order(script: Script, function: Frame) -> bool:

@@ -184,7 +184,7 @@ class Ranges:
         return found | {written(n.value) for n in stored}
 
 
-def is_range(node: ast.AST) -> bool:
+def is_range(node: ast.AST | None) -> bool:
     """Whether the numbers of a range are dealt, and not batches."""
     return isinstance(node, ast.Call) and last_name(node.func) in (*RANGES, "trange")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,13 +90,14 @@ class Roles:
             is_one_step = is_function_frame(frame) and not self.script.loops_around(optimizer.call)
             calls = self._calls_of_step(frame) if is_one_step and is_function_frame(frame) else []
             steps = [call for text, call in self._stepped_in(frame) if text == optimizer.text]
-            for beside in (*steps, *calls):
+            for beside in (every := (*steps, *calls)):
                 frame = self.script.frame(beside)
                 for call in self.script.calls_in(frame):
                     if not is_method(call, "step") or call.args or self._is_optimizer(call):
                         continue
                     text = written(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-                    if self.is_scheduler(frame, text) and self._same_batch(call, beside):
+                    is_beside = self._same_batch(call, beside) and not self._goes_round(call, every)
+                    if self.is_scheduler(frame, text) and is_beside:
                         found.setdefault((frame, text), Stepped(text, call, frame))
         return list(found.values())
 
@@ -318,6 +320,13 @@ class Roles:
             return own[:1] == other[:1] and bool(own)
         tests = facts(self.script, call) - facts(self.script, other_call)
         return all(written(call.func).rpartition(".")[0] in text for text, _ in tests)
+
+    def _goes_round(self, call: ast.Call, steps: Iterable[ast.Call]) -> bool:
+        """Whether one turn of a call's loop takes a loop over data for another of the steps: an epoch, not a batch."""
+        loops, data = self.script.loops_around(call), {one.loop for one in self.data}
+        around = (self.script.loops_around(one) for one in steps)
+        inner = (one[: one.index(loops[0])] for one in around if loops and loops[0] in one)
+        return any(not data.isdisjoint(one) for one in inner)
 
     # -- models ------------------------------------------------------------------------------------------------
 

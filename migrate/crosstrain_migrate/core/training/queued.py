@@ -47,12 +47,15 @@ def queued(script: Script, roles: Roles) -> list[Queued]:
 
 
 def plan_queued(plan: Plan, accelerators: Accelerators, found: list[Queued]) -> bool:
-    """Plans that the batches are dealt; False where no name is free, or no accelerator at hand."""
+    """Plans that the batches are dealt; False where no accelerator is at hand."""
     script, loop = plan.script, found[0].loop
     accelerator = accelerators.may_be_at(loop)
     takes = list(dict.fromkeys(written(one.call) for one in found))
-    names = dict(zip(takes, ("batches", *(f"batches{n}" for n in range(2, len(takes) + 1))), strict=True))
-    if accelerator is None or any(script.binds(script.frame(loop), name) for name in names.values()):
+    frame, numbers = script.frame(loop), ("", *range(2, len(takes) + 1))
+    known = {n.id for n in script.within(frame) if isinstance(n, ast.Name)}
+    is_taken = any(script.binds(frame, f"batches{n}") or f"batches{n}" in known for n in numbers)
+    names = {take: f"{'dealt' if is_taken else 'batches'}{n}" for take, n in zip(takes, numbers, strict=True)}
+    if accelerator is None:
         return False
     plan.add(e.AddImport(script.module(loop), RULE, transaction=CORE, code="import itertools"))
     for take, name in names.items():  # `iter(take, None)` is not written: authors name their counters `iter`
@@ -134,7 +137,8 @@ def _gives_next_rows(script: Script, call: ast.Call, method: Function, loop: Loo
         return False
     of = written(call.func).rpartition(".")[0]
     asked = {f"{of}.{text.partition('.')[2]}" for text in places} & texts_in(loop)
-    is_rows = any(isinstance(n, ast.Slice) for item in items for n in walk(item.slice))
+    parts = [n for item in items for n in (*walk(item.slice), *script.around(item))]
+    is_rows = any(isinstance(n, ast.Slice | ast.For | ast.ListComp) for n in parts)
     return is_rows and not asked and not any(isinstance(n, ast.Try) for n in script.around(call))
 
 

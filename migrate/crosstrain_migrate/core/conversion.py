@@ -200,6 +200,8 @@ def _planned_by(
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
+    if wraps:  # the wrapper averages what is to be alike
+        roles.optimizers = [o for o in roles.optimizers if not mapping.trains_own_part(script, roles, o)]
     preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
     dealt: list[ast.For] = []
     saved_apart: list[ast.AST] = []

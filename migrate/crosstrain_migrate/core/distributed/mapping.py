@@ -15,6 +15,7 @@ from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
+from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
@@ -85,6 +86,33 @@ def shards_layers(script: Script) -> ast.Call | None:
         if frame.name in ("forward", "backward") and script.class_of(frame) is not None:
             return call
     return None
+
+
+def trains_own_part(script: Script, roles: Roles, optimizer: Stepped) -> bool:
+    """Whether an optimizer also trains a layer, in no wrapper, of which each process has a part of its own, as large as the
+    group's numbers say: prepared, its gradients would be averaged over parts that have nothing to do with one another."""
+    calls = (call for call in script.calls if is_wrapper(script, call))
+    wrapped = {written(one) for call in calls for one in (*call.args, *(k.value for k in call.keywords))}
+    texts = {*roles.models_of(optimizer.frame, optimizer.text)} - wrapped
+    made = [script.class_made(value) for text in texts for value in script.values(optimizer.frame, text)]
+    return any(_makes_part(script, init) for cls in made for init in script.methods(cls, "__init__"))
+
+
+def _makes_part(script: Script, init: Frame) -> bool:
+    """Whether torch is given, for a weight or a layer, what comes from the group's numbers."""
+    known = set(_GROUP_NUMBERS)
+    stored = [
+        n for n in script.within(init) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None
+    ]
+    for statement in sorted(stored, key=place_of):
+        assert statement.value is not None
+        named = [n for n in walk_all([statement.value]) if isinstance(n, ast.Name | ast.Attribute)]
+        if known.isdisjoint(text for n in named for text in (written(n), last_name(n))):
+            continue
+        if any(script.dotted(n).startswith("torch.nn.") for n in named):
+            return True
+        known |= {written(t) for t in getattr(statement, "targets", [getattr(statement, "target", None)])}
+    return False
 
 
 class Mapping:

@@ -16,14 +16,13 @@ from torch.utils.data import DataLoader
 from crosstrain import options
 from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import CheckpointMembers
-from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import DistributedType
 from crosstrain.compat import not_supported
 from crosstrain.compat.further_members import FurtherMembers
 from crosstrain.data.evaluation import EvaluationMembers
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader
-from crosstrain.parts import Parts
+from crosstrain.parts import Parts, join_run
 from crosstrain.run import RUN
 from crosstrain.state import AcceleratorState, GradientState, ProcessMembers
 from crosstrain.step import model as models
@@ -33,7 +32,7 @@ from crosstrain.step.clipping import ClippingMembers
 from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.held_objects import reads_on
 from crosstrain.step.optimizer import Gate, gate_of
-from crosstrain.step.own_draws import DrawMembers, choose_draws, distributes_itself, share_streams
+from crosstrain.step.own_draws import DrawMembers, choose_draws
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedMembers
 from crosstrain.step.profiling import profile
@@ -49,23 +48,12 @@ from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
-    InitProcessGroupKwargs,
     KwargsHandler,
     ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
 )
 from crosstrain.utils.memory import release_memory
-
-
-def _join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | None) -> Comm:
-    """Join the run, or start it."""
-    # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
-    keeps_streams = RUN.asks_for_group or (RUN.started and distributes_itself())
-    cpu, index = RUN.heed_hidden_devices(*options.device(cpu, device))
-    comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
-    share_streams(RUN, keeps_streams or comm.is_scripts_own)
-    return comm
 
 
 class Accelerator(
@@ -160,7 +148,7 @@ class Accelerator(
         options.refuse(others)
         first: Accelerator | None = RUN.first
         self.handlers = options.sort_handlers(kwargs_handlers, None if first is None else first.handlers)
-        comm = _join_run(cpu, device, self.handlers.group)
+        comm = join_run(cpu, device, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
         launch = RUN.launch
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from crosstrain import options
 from crosstrain.checkpoint.training import Training
 from crosstrain.comm.protocol import Comm
 from crosstrain.data import unprepared_loops
@@ -23,7 +24,7 @@ from crosstrain.step.announcement import Announcement
 from crosstrain.step.batch_rows import BatchRows
 from crosstrain.step.first_steps import FirstSteps
 from crosstrain.step.loose_parameters import LooseParameters
-from crosstrain.step.own_draws import TrainingOutside
+from crosstrain.step.own_draws import TrainingOutside, distributes_itself, share_streams
 from crosstrain.step.precision import Precision
 from crosstrain.step.prepared import PreparedObjects
 from crosstrain.step.replica_consistency import ReplicaConsistency
@@ -35,6 +36,7 @@ from crosstrain.tracking.members import Trackers
 from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
     FullyShardedDataParallelPlugin,
+    InitProcessGroupKwargs,
     ParallelismConfig,
     ProjectConfiguration,
 )
@@ -146,3 +148,13 @@ class Parts:
         self._accumulation.step, self._accumulation.window, self._announcement.made = counted
         RUN.settle_precision(self._precision.name)
         RUN.first = RUN.first or self
+
+
+def join_run(cpu: bool | None, device: Any, group: InitProcessGroupKwargs | None) -> Comm:
+    """Join the run, or start it."""
+    # A script that distributes itself keeps its streams: this process may have come here alone, `if rank == 0`.
+    keeps_streams = RUN.asks_for_group or (RUN.started and distributes_itself())
+    cpu, index = RUN.heed_hidden_devices(*options.device(cpu, device))
+    comm = RUN.start(cpu, index=index, **({} if group is None else group.to_kwargs()))
+    share_streams(RUN, keeps_streams or comm.is_scripts_own)
+    return comm

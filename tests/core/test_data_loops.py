@@ -220,6 +220,40 @@ for at in range(2):
 -> for i in accelerator.prepare(range(8)):
 -> at = i * 4
 -> at = end
+== rows cut between two places that each turn moves on
+at = 0
+end = 4
+for i in range(8):
+    learn(model, optimizer, rows[at:end], targets[at:end])
+    at = end
+    end += 4
+-> for i in accelerator.prepare(range(8)):
+-> at = i * 4
+-> end = at + 4
+== but not where a turn also leaves another place to the next, and no more the names of sets around that
+def over(name):
+    at = 0
+    first = 0
+    for i in range(8):
+        learn(model, optimizer, rows[at : at + 4], targets[first : sizes[first]])
+        at += 4
+        first = sizes[first]
+names = args.sets.split(",")
+for name in names:
+    over(name)
+-> for i in range(8):
+-> for name in names:
+?? every process trains on the same data
+== the first line of a file is no batch
+def scale():
+    with open("counts.txt") as file:
+        line = next(file)
+    return float(line)
+for epoch in range(8):
+    size = scale()
+    learn(model, optimizer, rows * size, targets)
+?? every process trains on the same data
+!! prepare(open
 == but not where the place is read behind the loop
 at = 0
 for i in range(8):

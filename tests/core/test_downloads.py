@@ -100,6 +100,17 @@ from torch_geometric.logging import log as say
 * say(Loss=0.5)
 ~ print("done")
 rows = say("kept")
+== where something is missing all come, and where something has failed one may come alone
+try:
+    rows = np.load("rows.npy")
+except OSError:
++     with accelerator.main_process_first():
+.     rows = MNIST("data", download=True)
+try:
+    rows.sum()
+except Exception:
+    rows = MNIST("data", download=True)
+    raise
 == one block is enough where a part of it fetches, too
 + with accelerator.main_process_first():
 . if not os.path.exists("rows.npy"):

@@ -61,6 +61,14 @@ def test_what_holds_by_itself_or_follows_the_launcher_is_not(line: str, other: s
     assert not said(SCRIPT.replace(line, other))
 
 
+def test_a_switch_that_the_launcher_turns_on_is_not() -> None:
+    text = SCRIPT.replace("type=int, default=1", 'action="store_true"').replace(
+        "args.nodes > 1", "args.nodes"
+    )
+    spawned = "\nif args.nodes:\n    torch.multiprocessing.spawn(main)\nelse:\n    main()\n"
+    assert said(text) and not said(text.replace("\nmain()\n", spawned))
+
+
 LAUNCHER = SCRIPT.replace('"--nodes", type=int, default=1', '"--launcher", default="none"').replace(
     "args.nodes > 1", "args.distributed"
 )

@@ -178,6 +178,8 @@ def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> No
     assert "(self.ready, random.randint(0, 9) + PartialState().process_index)" in converted(SEEDED)
     assert not notes(SEEDED, "CT902"), "every process trains on the same data"
     assert notes(SEEDED.replace("random.seed(start)", "rows[start]"), "CT902"), "it is no seed"
+    own = SEEDED.replace("seed(start)", "seed(os.getpid())")
+    assert not notes(own, "CT902") and "random.randint(0, 9))).start()" in converted(own)
 
 
 def test_what_moves_a_bar_gives_no_batch() -> None:

@@ -72,7 +72,7 @@ from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_dataset_length, plan_taken_batches
 from .training.told import plan_counted_epochs, plan_told_steps
-from .training.worker_seeds import drawn_seeds, plan_worker_seeds
+from .training.worker_seeds import drawn_seeds, plan_worker_seeds, seed_themselves
 from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"
@@ -178,7 +178,8 @@ def _planned_by(
     plan = Plan(script, runtime)
     mapped = mapping.distributes_itself(script)
     taken = queued(script, roles) if runtime == OURS and not mapped else []
-    same_data = not mapped and not roles.data and not taken and not draws_batches(script, roles)
+    own = taken or draws_batches(script, roles) or seed_themselves(script)
+    same_data = not (mapped or roles.data or own)
     seeds = drawn_seeds(script) if same_data else []
     same_data = same_data and not seeds
     options = [] if mapped or same_data else plan_reduction(plan, roles, seen)

@@ -159,6 +159,8 @@ class _Defaults:
         default = ast.Constant(False) if option.is_switch else option.default or ast.Constant(None)
         if option.is_local_rank or not isinstance(default, ast.Constant) or self.plan.is_replaced(default):
             return None
+        if any(isinstance(one, e.InsertArgument) and one.node is option.call for one in self.plan.edits):
+            return None  # the launcher turns it on
         if asked is test:
             return bool(default.value)
         try:

@@ -291,7 +291,9 @@ class Downloads:
         self.audience.guard(*statements, who=TURNS)
 
     def _may_wait(self, statement: ast.stmt) -> bool:
-        return isinstance(statement, _WHOLE) and not self._trains(statement)
+        handlers = (one for one in self.script.around(statement) if isinstance(one, ast.ExceptHandler))
+        fails = any(isinstance(n, ast.Raise) for one in handlers for n in one.body)  # on one process perhaps
+        return isinstance(statement, _WHOLE) and not fails and not self._trains(statement)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
         """The statements that call a function, or the tests around them that ask for files; for those in shared files, the

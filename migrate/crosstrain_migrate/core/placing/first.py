@@ -111,10 +111,22 @@ def chooses_visible(statement: ast.stmt) -> bool:
     """Whether a statement says which GPUs there are, and does nothing else that matters; a function says so where it runs."""
     if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or is_main_test(statement):
         return False
-    if VISIBLE not in ast.unparse(statement):
+    if not any(map(_names_visible, walk(statement))):
         return False
     inside = [n for n in walk(statement) if isinstance(n, ast.stmt) and n is not statement]
     return not any(isinstance(n, ast.For | ast.While | ast.With | ast.Return) for n in inside) and not any(
         isinstance(n, ast.Call) and last_name(n.func) in ("cuda", "to", "DataParallel", "load")
         for n in walk(statement)
     )
+
+
+def _names_visible(node: ast.AST) -> bool:
+    match node:
+        case (
+            ast.Constant(value=str(text))
+            | ast.keyword(arg=str(text))
+            | ast.Name(id=text)
+            | ast.Attribute(attr=text)
+        ):
+            return VISIBLE in text
+    return False

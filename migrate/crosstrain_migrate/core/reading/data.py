@@ -257,10 +257,7 @@ class TrainingData:
         return [node] if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else []
 
     def _bound_to(self, frame: Frame, name: ast.Name) -> list[ast.expr]:
-        """What a variable is bound to: the last value right above, in the same suite, where there is one.
-
-        `bar = tqdm(train_loader)` and its loop, `bar = tqdm(test_loader)` and its loop.
-        """
+        """What a variable is bound to: the last value right above, in the same suite, where there is one: `bar = tqdm(loader)`."""
         values, statement = self.script.values(frame, name.id), self.script.statement(name)
         above = [one for one in values if place_of(one) < place_of(statement)]
         last = max(above, key=place_of, default=None)
@@ -278,8 +275,9 @@ class TrainingData:
             return [name] if one_of_two else found  # `loader = a if training else b`
         if isinstance(value, ast.Call):
             called = self.script.last(value.func)
-            is_other_name = called in SEEN_THROUGH - {"list", "tuple"} or called == "zip"
-            if is_other_name or BARS.search(written(value.func)):
+            if called == "split" and any(isinstance(getattr(one, "value", None), str) for one in value.args):
+                return []  # names, `args.sets.split(",")`
+            if called in {*SEEN_THROUGH, "zip"} - {"list", "tuple"} or BARS.search(written(value.func)):
                 if any(root_of(one) == name.id for one in value.args):
                     return None  # `loader = tqdm(loader)`: what it is bound to elsewhere is what there is
                 return self.sources(frame, value, depth + 1)

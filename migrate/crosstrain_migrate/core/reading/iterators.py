@@ -29,13 +29,14 @@ class Iterators:
         self.held: set[ast.expr] = set()  # iterables inside the class of an object that `next` is called on
 
     def behind(self, frame: Frame, calls: list[ast.Call]) -> list[ast.expr]:
-        """What the calls of `next` among `calls`, or in the functions that they ask for a batch, take it from."""
+        """What the calls of `next` among `calls`, or in functions that they ask for a batch, take it from: no line of a file."""
         taken = [
             one
             for place, call in self._nexts(frame, calls, 2)
             for one in self._behind_next(place, call, calls)
         ]
-        return list(dict.fromkeys(source for one in taken for source in self._behind_numbers(one)))
+        found = dict.fromkeys(source for one in taken for source in self._behind_numbers(one))
+        return [one for one in found if last_name(getattr(one, "func", one)) != "open"]
 
     def _given_to_train(self, frame: Frame, node: ast.expr, calls: list[ast.Call]) -> list[Bound]:
         """What the training gives for a parameter of which others take batches too: `take(data["train"])`, `take(data["test"])`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
 from .alike import counters_of
@@ -191,7 +191,8 @@ def is_range(node: ast.AST | None) -> bool:
 
 def moved_on(script: Script, loop: ast.For, call: ast.expr) -> dict[str, str]:
     """The places that each turn over `range(n)` cuts at and moves on from 0, as its number says them: `at = i * size` for `at +=
-    size`, and for `at = end` of `end = at + size`. Nothing skips that, and nothing reads the place behind the loop."""
+    size`, and for `at = end` of `end = at + size`, or of `end += size`. Nothing skips that, nothing reads the place behind the
+    loop, and it cuts at no other place that a turn leaves to the next."""
     inside, number = walk_all(loop.body), item_of(loop)
     is_plain = (
         isinstance(call, ast.Call) and is_range(call) and len(call.args) == 1 and call in walk(loop.iter)
@@ -200,24 +201,49 @@ def moved_on(script: Script, loop: ast.For, call: ast.expr) -> dict[str, str]:
         return {}
     suite = script.suite_of(loop)
     above, below = suite[: suite.index(loop)], suite[suite.index(loop) + 1 :]
-    stores = [n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    names = sorted((n for n in inside if isinstance(n, ast.Name)), key=place_of)
+    stored = [n.id for n in names if isinstance(n.ctx, ast.Store)]
     cut_at = {name for n in inside if isinstance(n, ast.Slice) and n.lower for name in names_in(n.lower)}
     sums = {written(n.targets[0]): n.value for n in loop.body if isinstance(n, ast.Assign)}
     grown = [n for n in loop.body if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)]
     sums |= {written(n.target): ast.BinOp(n.target, n.op, n.value) for n in grown}
+
+    def is_carried(name: str) -> bool:
+        """Whether a turn reads what the one before it has left."""
+        first = next(n for n in names if n.id == name)
+        bound = script.statement(first)
+        is_set = isinstance(first.ctx, ast.Store) and not isinstance(bound, ast.AugAssign)
+        return not is_set or (isinstance(bound, ast.Assign) and name in names_in(bound.value))
+
+    def start(name: str) -> str:
+        return next((ast.unparse(one) for one in reversed(above) if name in names_stored_in(one)), "")
+
     found: dict[str, str] = {}
     for place in sorted(cut_at & sums.keys()):
-        match sums.get(written(sums[place]), sums[place]):
-            case ast.BinOp(left=ast.Name(id=of), op=ast.Add(), right=size) if of == place:
-                starts = [one for one in above if place in names_stored_in(one)]
+        end = written(sums[place]) if written(sums[place]) in sums else ""
+        match sums.get(end, sums[place]):
+            case ast.BinOp(left=ast.Name(id=of), op=ast.Add(), right=size) if of in (place, end):
                 again = (n for n, one in enumerate(below) if place in names_stored_in(one))
-                is_from_0 = [ast.unparse(one) for one in starts[-1:]] == [f"{place} = 0"]
-                is_alone = stores.count(place) == 1 and not names_in(size) & {*stores, number}
+                ends = [end] if end and is_carried(end) else []
+                own = [place, *ends]
+                is_alone = all(stored.count(one) == 1 for one in own)
+                is_same = names_in(size).isdisjoint({*stored, number})
                 behind = set(map(written, walk_all(below[: next(again, None)])))
-                if is_from_0 and is_alone and place not in behind:
+                is_from_0 = start(place) == f"{place} = 0" and (
+                    of == place or stored.index(place) < stored.index(end)
+                )
+                starts = [f"{end} = {ast.unparse(size)}", f"{end} = {place} + {ast.unparse(size)}"]
+                if (
+                    is_from_0
+                    and is_alone
+                    and is_same
+                    and behind.isdisjoint(own)
+                    and (not ends or start(end) in starts)
+                ):
                     product = ast.BinOp(ast.Name(number), ast.Mult(), size)
                     found[place] = f"{place} = {ast.unparse(product)}"
-    return found
+                    found |= dict.fromkeys(ends, starts[1])
+    return {} if any(map(is_carried, cut_at & {*stored} - found.keys())) else found
 
 
 def range_behind(script: Script, frame: Frame, node: ast.expr) -> ast.Call | None:

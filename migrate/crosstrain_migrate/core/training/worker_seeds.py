@@ -12,7 +12,7 @@ import re
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name
 
 from .queued import gives_from_queue
 
@@ -48,10 +48,22 @@ def plan_worker_seeds(plan: Plan, draws: list[ast.Call]) -> None:
         plan.replace(draw, RULE, OWN_SEEDS, f"{{of}} + {state}.process_index", of=draw)
 
 
+def seed_themselves(script: Script) -> bool:
+    """Whether worker processes start their random numbers from a number of their own: `np.random.seed(os.getpid())`."""
+    started = (c for c in script.calls if last_name(c.func) == "Process" and script.is_reached(c))
+    seeded = (one for call in started for worker in _workers(script, call) for one in script.calls_in(worker))
+    return any(last_name(one.func) in _STARTS and "getpid()" in ast.unparse(one) for one in seeded)
+
+
+def _workers(script: Script, process: ast.Call) -> list[Function]:
+    """The function that a process runs."""
+    target = next((k.value for k in process.keywords if k.arg == "target"), None)
+    return script.functions(script.last(target)) if target is not None else []
+
+
 def _seeds_with(script: Script, process: ast.Call, place: int) -> bool:
     """Whether the function that a process runs starts its random numbers from the argument at a place."""
-    target = next((k.value for k in process.keywords if k.arg == "target"), None)
-    workers = script.functions(script.last(target)) if target is not None else []
+    workers = _workers(script, process)
     return bool(workers) and all(
         any(
             last_name(one.func) in _STARTS

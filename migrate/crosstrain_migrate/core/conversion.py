@@ -202,7 +202,8 @@ def _planned_by(
     wraps = mapped and has_wrapper(script)
     if wraps:  # the wrapper averages what is to be alike
         roles.optimizers = [o for o in roles.optimizers if not mapping.trains_own_part(script, roles, o)]
-    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
+    of_one = mapped and mapping.is_of_one(script)
+    preparing.run(models=not wraps, loaders=not wraps or of_one, schedulers=not mapped)
     dealt: list[ast.For] = []
     saved_apart: list[ast.AST] = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
@@ -219,7 +220,7 @@ def _planned_by(
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     first = BeforeSpawn(script)
-    if mapped and first.spawns:  # what the first process did alone
+    if mapped and (first.spawns or first.of_one):  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
     if mapped:
         Output(plan, accelerators, [], [], []).plan_shared_folders(first.is_alone)

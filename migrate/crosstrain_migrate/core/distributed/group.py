@@ -203,7 +203,10 @@ def plan_mpi(plan: Plan) -> None:
     script = plan.script
     for names in script.table.each(ast.List, ast.Tuple):
         known = {OF_CLUSTER.get(str(getattr(one, "value", "")), "") for one in names.elts}
-        if len(known) == 1 and "" not in known and script.is_reached(names):
+        one = getattr(script.parent(names), "target", None)  # of a loop
+        if len(known) != 1 or "" in known or not isinstance(one, ast.Name) or not script.is_reached(names):
+            continue
+        if re.search(rf"(environ\[|environ\.get\(|getenv\(){one.id}\b", ast.unparse(script.frame(names))):
             plan.replace(names.elts[0], RULE, NO_MPI, f'"{known.pop()}", {{it}}', it=names.elts[0])
     for frame in script.frames:
         asked = list(_asked(script, frame))

@@ -34,6 +34,7 @@ DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
+_MEETS = re.compile(r"torch\.distributed\.(?!init_|get_|is_|destroy_)[a-z]\w*$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
 Ordinals = set[tuple[Frame | None, str]]  # what numbers a device: attributes, and variables in their frames
@@ -43,9 +44,33 @@ def distributes_itself(script: Script) -> bool:
     return any(script.makes_group(call) for call in script.calls)
 
 
+def is_of_one(script: Script) -> bool:
+    """Whether each group of a script is one process: `world_size=1`, or `os.environ["WORLD_SIZE"] = "1"` in no branch."""
+    given = [{k.arg: k.value for k in call.keywords} for call in script.calls if script.makes_group(call)]
+    written_first = [
+        one.value
+        for one in script.table.each(ast.Assign)
+        if ast.unparse(one.targets[0]) == "os.environ['WORLD_SIZE']" and script.is_reached(one)
+    ]
+    sizes = [one["world_size"] for one in given if "world_size" in one] or written_first
+    branches = (ast.If, ast.Try, ast.ExceptHandler)
+    return bool(sizes) and all(
+        isinstance(one, ast.Constant)
+        and str(one.value) == "1"
+        and not any(
+            isinstance(above, branches) and not (isinstance(above, ast.If) and is_main_test(above))
+            for above in script.around(one)
+        )
+        for one in sizes
+    )
+
+
 def is_shared_out(script: Script, data: Data) -> bool:
     """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
-    one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
+    one means the same on every process, or rows that the script has dealt by itself: it stays as it is, unless the author knew
+    of one process alone."""
+    if is_of_one(script):
+        return True
     is_dealt = any(SAMPLERS.search(script.last(call.func)) for call in script.calls)
     if not is_dealt and not _only_starts_group(script):
         return False
@@ -333,6 +358,8 @@ class BeforeSpawn:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.spawns = script.spawns
+        meets = any(_MEETS.match(script.dotted(call.func)) for call in script.calls)
+        self.of_one = is_of_one(script) and not meets  # which one process would wait in alone
         self._frames: dict[Frame, bool] = {}
 
     def is_alone(self, node: ast.AST) -> bool:
@@ -341,6 +368,8 @@ class BeforeSpawn:
 
     def holds(self, node: ast.AST) -> bool:
         """Whether a node runs in the first process alone, by whichever way."""
+        if self.of_one:
+            return True
         frame = self.script.frame(node)
         own = [spawn for spawn in self.spawns if self.script.frame(spawn) is frame]
         if own:

@@ -54,7 +54,10 @@ class Downloads:
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
-                if not commands.questions_in(self.script, asking):  # one is asked for all, see `folders`
+                asks_if_missing = any(isinstance(n, ast.UnaryOp) for n in walk(asking.test))
+                # Else others would take away what the main process has made anew, or be asked about it.
+                is_new = asks_if_missing or not commands.removes(self.script, call)
+                if is_new and not commands.questions_in(self.script, asking):
                     self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
@@ -151,12 +154,11 @@ class Downloads:
         return not any(self.script.table.is_inside(call, one) for one in arm)
 
     def _commands(self, call: ast.Call) -> bool:
-        """Whether a call runs a command, itself or in the function of the project that it calls, and not one that takes away
-        what is there: where the main process went first, others would take what it makes anew."""
+        """Whether a call runs a command, itself or in the function of the project that it calls."""
         helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
         inner = self.script.calls_in(helper) if helper is not None else []
-        made = (c for c in (call, *inner) if c is call or writers.writes_file(self.script, c))
-        return any(commands.is_command(self.script, c) and not commands.removes(self.script, c) for c in made)
+        writing = (one for one in inner if writers.writes_file(self.script, one))
+        return any(commands.is_command(self.script, one) for one in (call, *writing))
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""

@@ -34,6 +34,7 @@ DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
+_STORED_SIZE = "os.environ['WORLD_SIZE']"
 _MEETS = re.compile(r"torch\.distributed\.(?!init_|get_|is_|destroy_)[a-z]\w*$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
@@ -46,23 +47,17 @@ def distributes_itself(script: Script) -> bool:
 
 def is_of_one(script: Script) -> bool:
     """Whether each group of a script is one process: `world_size=1`, or `os.environ["WORLD_SIZE"] = "1"` in no branch."""
-    given = [{k.arg: k.value for k in call.keywords} for call in script.calls if script.makes_group(call)]
-    written_first = [
-        one.value
-        for one in script.table.each(ast.Assign)
-        if ast.unparse(one.targets[0]) == "os.environ['WORLD_SIZE']" and script.is_reached(one)
-    ]
-    sizes = [one["world_size"] for one in given if "world_size" in one] or written_first
-    branches = (ast.If, ast.Try, ast.ExceptHandler)
-    return bool(sizes) and all(
-        isinstance(one, ast.Constant)
-        and str(one.value) == "1"
-        and not any(
-            isinstance(above, branches) and not (isinstance(above, ast.If) and is_main_test(above))
-            for above in script.around(one)
-        )
-        for one in sizes
-    )
+    groups = [call for call in script.calls if script.makes_group(call)]
+    stores = (n for n in script.table.each(ast.Assign) if ast.unparse(n.targets[0]) == _STORED_SIZE)
+    stored = [n.value for n in stores if script.is_reached(n)]
+    sizes = [k.value for call in groups for k in call.keywords if k.arg == "world_size"] or stored
+    return bool(sizes) and all(getattr(n, "value", 0) in (1, "1") and _is_certain(script, n) for n in sizes)
+
+
+def _is_certain(script: Script, node: ast.AST) -> bool:
+    """Whether a node stands under no condition."""
+    conditions = (n for n in script.around(node) if isinstance(n, ast.If | ast.IfExp | ast.ExceptHandler))
+    return all(map(is_main_test, conditions))
 
 
 def is_shared_out(script: Script, data: Data) -> bool:
@@ -175,13 +170,8 @@ class Mapping:
 
     def _always_wraps(self) -> bool:
         """Whether a wrapper stands under no condition: plain python's one process is a group then, and the first of it."""
-        return any(
-            is_wrapper(self.script, call)
-            and not any(
-                isinstance(n, ast.If | ast.IfExp) and not is_main_test(n) for n in self.script.around(call)
-            )
-            for call in self.script.calls
-        )
+        wrappers = (call for call in self.script.calls if is_wrapper(self.script, call))
+        return any(_is_certain(self.script, call) for call in wrappers)
 
     def _epoch(self, call: ast.Call) -> None:
         """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""

@@ -50,6 +50,24 @@ picture.save(page)
 == a print into a file, and one that the terminal shows
 print("done", file=log)
 ~ print("done", file=sys.stderr)
+== a print under another name
+- say = print
+- log = lambda text: print(text, file=sys.stderr)
++ say = accelerator.print
++ log = lambda text: accelerator.print(text, file=sys.stderr)
+shown = map(print, "ab"), print
+== a console's print, and another object's
+from rich.console import Console
+page = Console()
+other = open("page")
+--
+* page.print("done")
+other.print("done")
+== a print that is always flushed
+- print = functools.partial(print, flush=True)
++ print = functools.partial(accelerator.print, flush=True)
+--
+print("done")
 == the author's own print
 def print(*what):
     log(what)

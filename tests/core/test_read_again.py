@@ -278,10 +278,10 @@ if not os.path.exists("out"):
 -     os.mkdir("out")
 +     os.makedirs("out", exist_ok=True)
 + with accelerator.main_process_first():
-- if os.path.exists("in"):
-+     if os.path.exists("in"):
--     os.system("make in")
-+         os.system("make in")
+- if not os.path.exists("in"):
++     if not os.path.exists("in"):
+-     os.system("mv new in")
++         os.system("mv new in")
 == a folder that the main process has removed before all make it
 + if broadcast_object_list([os.path.exists("out")])[0]:
 +     if broadcast_object_list(

@@ -12,6 +12,7 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.syntax.nodes import last_name
 
 from .alone import plan_alone
 from .audience import ALL, TURNS, Audience
@@ -54,6 +55,8 @@ class Output:
         stamps = Stamps(self.plan, self.accelerators, self.audience)
         stamps.run()
         files = Files(self.plan, self.accelerators, self.audience, stamps)
+        for statement in stamps.of_one:
+            files.let_one(statement)
         plan_alone(self.script, files, self.audience)
         Downloads(self.plan, files, self.audience).run()
         files.run()
@@ -83,16 +86,31 @@ class Output:
             to = [f"{self.script.dotted(k.value)}.write" for k in call.keywords if k.arg == "file"]
             if self.script.in_lambda(call) or not STREAMS.issuperset(to):
                 continue
-            if not self.audience.is_guarded(call) and self._speaks(call):
-                knows = self.accelerators.state(call, "print")
-                self.plan.replace(call.func, PRINT, "one process prints", f"{knows}.print", "print")
+            self._print(call.func)
+        for name in filter(self._is_handed_on, self.script.table.each(ast.Name)):
+            self._print(name)
 
-    def _is_of_others(self, call: ast.Call) -> bool:
+    def _print(self, name: ast.expr) -> None:
+        if not self.audience.is_guarded(name) and self._speaks(name):
+            knows = self.accelerators.state(name, "print")
+            self.plan.replace(name, PRINT, "one process prints", f"{knows}.print", "print")
+
+    def _is_handed_on(self, name: ast.Name) -> bool:
+        """Whether another name stands for the `print` that is built in: `say = print`, `print = partial(print, flush=True)`,
+        `say = lambda text: print(text, file=sys.stderr)`."""
+        bound, outer = self.script.statement(name), self.script.parent(name)
+        if name.id != "print" or not isinstance(name.ctx, ast.Load) or not isinstance(bound, ast.Assign):
+            return False
+        is_partial = isinstance(outer, ast.Call) and last_name(outer.func) == "partial"
+        is_first = self.script.stores(self.script.module(name), "print") in ([], [*bound.targets])
+        return is_first and (outer is bound or is_partial or self.script.in_lambda(name))
+
+    def _is_of_others(self, call: ast.AST) -> bool:
         """Whether what is shown may be another script's: in a shared file, outside of the functions of one that trains."""
         trains = self.script.module(call) in self._training and is_function_frame(self.script.frame(call))
         return self.script.is_shared(call) and not trains
 
-    def _speaks(self, call: ast.Call) -> bool:
+    def _speaks(self, call: ast.AST) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         is_ours = self.script.module(call) in self._speaking and not self._is_of_others(call)
         if is_ours and not self.accelerators.is_early(call):
@@ -100,7 +118,7 @@ class Output:
         self._leave(call, _EARLY if is_ours else _LEFT)
         return False
 
-    def _leave(self, call: ast.Call, reason: str = _LEFT) -> None:
+    def _leave(self, call: ast.AST, reason: str = _LEFT) -> None:
         """Says that every process prints here."""
         if self.script.is_reached(call) and self.audience.of(call) & {ALL, TURNS}:
             self.plan.note(PRINT, call, reason, "nothing needs to be done")

@@ -54,7 +54,10 @@ class Downloads:
             elif fetching.fetches(self.script, call) or self._answers(call):
                 self._fetch(call)
             elif self._commands(call) and (asking := self._asking(call)) is not None:
-                if not commands.questions_in(self.script, asking):  # one is asked for all, see `folders`
+                asks_if_missing = any(isinstance(n, ast.UnaryOp) for n in walk(asking.test))
+                # Else others would take away what the main process has made anew, or be asked about it.
+                is_new = asks_if_missing or not commands.removes(self.script, call)
+                if is_new and not commands.questions_in(self.script, asking):
                     self._first(call, asking)  # nobody knows what files it makes
             elif self._makes(call) and not writers.removes_file(self.script, call):
                 self._kept(call, self.files.paths.of_write(call))
@@ -151,12 +154,11 @@ class Downloads:
         return not any(self.script.table.is_inside(call, one) for one in arm)
 
     def _commands(self, call: ast.Call) -> bool:
-        """Whether a call runs a command, itself or in the function of the project that it calls, and not one that takes away
-        what is there: where the main process went first, others would take what it makes anew."""
+        """Whether a call runs a command, itself or in the function of the project that it calls."""
         helper = self.files.helpers.called(call) if is_statement_call(self.script, call) else None
         inner = self.script.calls_in(helper) if helper is not None else []
-        made = (c for c in (call, *inner) if c is call or writers.writes_file(self.script, c))
-        return any(commands.is_command(self.script, c) and not commands.removes(self.script, c) for c in made)
+        writing = (one for one in inner if writers.writes_file(self.script, one))
+        return any(commands.is_command(self.script, one) for one in (call, *writing))
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
@@ -280,6 +282,7 @@ class Downloads:
         return any(one in self._first_there for one in self.script.around(call))
 
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
+        statements = [one for one in statements if not self._fails(one)]
         states = [self.files.state(one) for one in statements]
         if not statements or not all(map(self._may_wait, statements)):
             if isinstance(call, ast.Call) and (fetching.fetches(self.script, call) or not self._makes(call)):
@@ -289,9 +292,12 @@ class Downloads:
         self.audience.guard(*statements, who=TURNS)
 
     def _may_wait(self, statement: ast.stmt) -> bool:
+        return isinstance(statement, _WHOLE) and not self._trains(statement)
+
+    def _fails(self, statement: ast.stmt) -> bool:
+        """Whether something has failed before a statement, on one process perhaps."""
         handlers = (one for one in self.script.around(statement) if isinstance(one, ast.ExceptHandler))
-        fails = any(isinstance(n, ast.Raise) for one in handlers for n in one.body)  # on one process perhaps
-        return isinstance(statement, _WHOLE) and not fails and not self._trains(statement)
+        return any(isinstance(n, ast.Raise) for one in handlers for n in one.body)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
         """The statements that call a function, or the tests around them that ask for files; for those in shared files, the

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import writers
 from .audience import Audience
@@ -55,6 +55,9 @@ class Stamps:
         self._common: set[ast.Call] = set()
         self._options = Options(self.script)
         self._starts: list[ast.stmt] = []
+        self.of_one: list[
+            ast.stmt
+        ] = []  # in which the main process finds a name, and makes the folder as well
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -152,21 +155,27 @@ class Stamps:
     def _take_name(self, call: ast.Call) -> None:
         """`if os.path.exists(path): path = another(path)`, and `while os.path.exists(f"run{n}"): n += 1`, above what makes the
         folder: the main process, which has found what was there before, says which path it is, or which number."""
-        statement = self.script.statement(call)
-        if self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir") or not call.args:
+        statement, at = self.script.statement(call), call.args[0] if call.args else None
+        if is_method(call, "exists", "is_dir") and at is None:  # `Path(path).exists()`
+            at = call.func.value
+        elif self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir"):
             return
-        if not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
+        if at is None or not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
             return
-        frame, path = self.script.frame(call), written(call.args[0])
-        asked = {path, *map(written, self.script.values(frame, path)), *names_in(call.args[0])}
-        stored = (n for n in walk_all(statement.body) if isinstance(n, ast.Name | ast.Attribute))
-        renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & asked)
+        frame, path = self.script.frame(call), written(at)
+        asked = {path, *map(written, self.script.values(frame, path)), *names_in(at)}
+        bound = set(map(written, stores_in(*statement.body)))
+        renamed = sorted(bound & asked)
         makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
         paths = [at for c in makes if (at := writers.path_of_folder(c)) is not None]
         made = {text for at in paths for text in (written(at), *names_in(at))}
         is_above = bool(made) and all(place_of(statement) < place_of(one) for one in makes)
         if made & {*renamed} and is_above and self._is_agreed_on(statement):
             self._start(statement)
+            called = (f for n in walk_all(statement.body) for f in self.script.functions_of(n))
+            inner = (c for f in called for c in self.script.calls_in(f))
+            if bound <= made and any(writers.makes_folder(self.script, c) for c in inner):
+                self.of_one.append(statement)
             for text in sorted(made & {*renamed}):
                 self._import(statement)
                 code = f"{text} = broadcast_object_list([{text}])[0]"

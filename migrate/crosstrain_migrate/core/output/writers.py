@@ -54,6 +54,7 @@ SHOWS = words(
     " cv2.imshow cv2.namedWindow cv2.waitKey cv2.destroyAllWindows"
 )
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
+CONSOLES = words("rich.console.Console rich.get_console")
 ECHOES = words("click.echo click.secho typer.echo pprint.pprint pprint.pp rich.print termcolor.cprint")
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
@@ -274,11 +275,12 @@ def shows(script: Script, call: ast.Call) -> bool:
 def speaks(script: Script, call: ast.Call) -> bool:
     """Whether a call prints otherwise than by `print`, or has a bar print above itself."""
     name = script.dotted(call.func)
-    to = written(call.func.value) if is_method(call, "write") else ""
-    of_bar = to in script.bars or (to and name.startswith("tqdm."))
+    to = written(call.func.value) if is_method(call, "write", "print", "log", "rule") else ""
+    of_bar = is_method(call, "write") and (to in script.bars or name.startswith("tqdm."))
     kept = [] if script.values_anywhere("sys.stdout") else script.values_anywhere(to)
-    of_stream = any(kept) and all(f"{written(one)}.write" in STREAMS for one in kept)
-    return name in STREAMS | ECHOES or bool(of_bar) or of_stream
+    made = (script.dotted(n.func) if isinstance(n, ast.Call) else f"{written(n)}.write" for n in kept)
+    of_stream = any(kept) and {*made} <= STREAMS | CONSOLES
+    return name in STREAMS | ECHOES or of_bar or of_stream
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:

@@ -44,8 +44,8 @@ from .placing.made_tensors import (
     computes_with_own_tensors,
     is_made_on_cpu,
     plan_given_to_wrapped,
+    plan_made_beside,
     plan_made_tensors,
-    plan_one_hot_rows,
 )
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
@@ -299,7 +299,7 @@ def _plan_numbers(
         note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:
-        plan_one_hot_rows(plan, code, set(roles.frames))
+        plan_made_beside(plan, code, set(roles.frames))
         plan_given_to_wrapped(plan, accelerators)
     return merging.loops, saved_apart
 

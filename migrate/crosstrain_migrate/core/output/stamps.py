@@ -53,6 +53,8 @@ class Stamps:
         self.audience = audience
         self._read_again: dict[ast.Call, None] = {}  # in their order
         self._common: set[ast.Call] = set()
+        self._keys: set[str] = set()  # of the entries under which something is written
+        self._reads = False
         self._options = Options(self.script)
         self._starts: list[ast.stmt] = []
         self.of_one: list[
@@ -68,12 +70,14 @@ class Stamps:
         }
         decided = [one for call in self._decided() for one in self._in(writers.path_of_folder(call))]
         self._read_again |= dict.fromkeys(decided)
+        self._reads = True
         for call in self.script.calls:
             is_read = written_to and call.args and writers.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
             elif call.args and self._copies_by(call):
                 self._read_again |= dict.fromkeys(self._in(call.args[0]))
+        self._reads = False
         stamps = sorted(filter(self._may_be_common, self._read_again), key=place_of)
         for call in self.script.calls:
             self._take_name(call)
@@ -270,7 +274,8 @@ class Stamps:
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
             items = _items_of(self.script, node) if names is _MADE else []
-            return [*_bound_to(self.script, node), *self._added_to(node), *default, *items]
+            bound = [*_bound_to(self.script, node), *self._entries_of(node)]
+            return [*bound, *self._added_to(node), *default, *items]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names and self._may_draw(node):
@@ -281,6 +286,24 @@ class Stamps:
             return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
         return [n.value for n in walk_all(functions) if isinstance(n, ast.Return | ast.Yield) and n.value]
+
+    def _entries_of(self, node: ast.expr) -> list[ast.expr]:
+        """What is bound to the entries of a dictionary within another, `options["path"][key] = value`, whatever holds that; to one
+        that is read, `options["path"]["old"]`, only where something is written under it."""
+        of = node.value if isinstance(node, ast.Subscript) else None
+        if not isinstance(node, ast.Subscript) or not isinstance(of, ast.Subscript):
+            return []
+        if self._reads and written(node.slice) not in self._keys:
+            return []
+        self._keys.add(written(node.slice))
+        entries = ((t, one.value) for one in self.script.table.each(ast.Assign) for t in one.targets)
+        return [
+            value
+            for entry, value in entries
+            if isinstance(entry, ast.Subscript) and isinstance(entry.value, ast.Subscript)
+            if written(entry.value.slice) == written(of.slice)
+            if isinstance(entry.slice, ast.Name) or written(entry.slice) == written(node.slice)
+        ]
 
     def _added_to(self, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
         """What is added to a variable in its function or file, to an attribute or an entry anywhere."""

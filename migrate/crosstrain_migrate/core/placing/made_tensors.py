@@ -83,7 +83,9 @@ def plan_made_beside(plan: Plan, code: InStep, training: set[Frame]) -> None:
     for call in script.calls:
         frame = script.frame(call)
         trains = frame in training and (is_function_frame(frame) or bool(script.loops_around(call)))
-        for given, beside in _meeting(script, call) if trains or code.in_batch_loop(call) else ():
+        if not (trains or code.in_batch_loop(call)) or any(map(plan.is_replaced, walk(call))):
+            continue  # a part of it is brought to the CPU, maybe
+        for given, beside in _meeting(script, call):
             made, is_index = _last_bound(script, given), is_method(call, "scatter_", "scatter")
             is_read = isinstance(beside, ast.Name | ast.Subscript) and not script.is_imported(beside)
             if not is_read or not (is_index or code.is_tensor(beside)):

@@ -400,3 +400,18 @@ def test_a_flag_by_which_data_waits_on_the_cpu_is_no_choice_of_where_to_compute(
 def test_a_flag_by_which_nothing_else_is_moved_is_one() -> None:
     after = converted(WAITS.replace("if keep_cuda_free:", "if True:"))
     assert 'torch.device("cpu")' not in after, after
+
+
+@each_row(r"""
+way => made
+if args.load:\n    load(model)\nelse:\n    train(model)\nevaluate(model) => cpu=True
+if args.load:\n    evaluate(model)\nelse:\n    train(model) => cpu=True
+if args.load:\n    load(model)\ntrain(model)\nevaluate(model) => ''
+for turn in range(2):\n    if turn:\n        train(model)\n    evaluate(model) => ''
+if __name__ == "__main__":\n    train(model)\n    evaluate(model) => ''
+""")
+def test_a_network_that_is_used_where_nothing_has_prepared_it(way: str, made: str) -> None:
+    trains = "def train(model):\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    for x, y in loader:\n        <step F.mse_loss(model(x), y)>\n"
+    tests = "def evaluate(model):\n    with torch.no_grad():\n        print(model(torch.zeros(1, 4)))\n"
+    text = f"<torch>\nloader = DataLoader(rows)\n{trains}{tests}model = torch.nn.Linear(4, 2)\n{way}\n"
+    assert f"Accelerator({made})\n" in converted(text)

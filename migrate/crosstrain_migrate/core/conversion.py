@@ -43,6 +43,7 @@ from .placing.made_tensors import (
     casts_to_cpu,
     computes_with_own_tensors,
     is_made_on_cpu,
+    is_used_untrained,
     plan_given_to_wrapped,
     plan_made_beside,
     plan_made_tensors,
@@ -244,15 +245,19 @@ def _planned_by(
 def _options(plan: Plan, roles: Roles) -> list[str]:
     """What the accelerators are told where their author knew of one process."""
     script, options = plan.script, []
-    # Where no loader moves its batches.
-    dealt = [(script, one.frame, one.node) for one in roles.data]
-    moves_none = all(range_behind(*one) or is_array(*one) for one in dealt)
-    is_cpus = moves_none or computes_with_own_tensors(script, roles) or casts_to_cpu(script, roles)
-    if is_cpus and is_made_on_cpu(script):
+    if _stays_on_cpu(script, roles):
         options.append("cpu=True")
     if plan.runtime == OURS and reads_in_order(script):
         options.append("dispatch_batches=True")
     return options
+
+
+def _stays_on_cpu(script: Script, roles: Roles) -> bool:
+    """Whether a script without any device computes with what no loader and no `prepare` moves."""
+    dealt = [(script, one.frame, one.node) for one in roles.data]
+    moves_none = all(range_behind(*one) or is_array(*one) for one in dealt)
+    stays = (computes_with_own_tensors, casts_to_cpu, is_used_untrained)
+    return is_made_on_cpu(script) and (moves_none or any(one(script, roles) for one in stays))
 
 
 def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
@@ -299,8 +304,9 @@ def _plan_numbers(
     plan_left_on_cpu(plan, roles.data, merging.loops)
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
-        note_unseen_reads(plan, code)
-        plan_made_tensors(plan, code, devices.edits, evaluations.trained)
+        if not _stays_on_cpu(plan.script, roles):
+            note_unseen_reads(plan, code)
+            plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:
         plan_made_beside(plan, code, set(roles.frames))
         plan_given_to_wrapped(plan, accelerators)

@@ -8,6 +8,7 @@ A script that computes with tensors that are surely on the CPU stays there.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -27,6 +28,7 @@ from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, last_name, place_of, words, written
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.scopes import suites
 from crosstrain_migrate.syntax.walks import walk
 
@@ -275,6 +277,38 @@ def computes_with_own_tensors(script: Script, roles: Roles) -> bool:
         if written(call.func) in models
         for given in call.args
     )
+
+
+def is_used_untrained(script: Script, roles: Roles) -> bool:
+    """Whether a network is called on a way that does not lead over the training, where nothing prepares it:
+    `if args.load: load(net)`, `else: train(net)`, and behind that `test(net)`."""
+    models = {
+        text for one in roles.optimizers for f in script.frames for text in roles.models_of(f, one.text)
+    }
+
+    def uses(call: ast.Call, depth: int = 3) -> bool:
+        runs = [one for one in script.run_by(call) if one not in roles.frames] if depth else []
+        return written(call.func) in models or any(
+            uses(inner, depth - 1) for one in runs for inner in script.calls_in(one)
+        )
+
+    return any(
+        uses(call)
+        for data in roles.data
+        for suite in _branches(script, data.node)
+        for call in script.calls_in(script.frame(suite[0]))
+        if not {*suite} & {*script.around(call)}
+    )
+
+
+def _branches(script: Script, node: ast.AST, depth: int = 4) -> Iterator[list[ast.stmt]]:
+    """The branches, outside of loops, in which something runs, and its function's calls."""
+    around, frame = [node, *script.around(node)], script.frame(node)
+    for below, one in itertools.pairwise(around):
+        if isinstance(one, ast.If) and not is_main_test(one) and not script.loops_around(one):
+            yield from (suite for suite in (one.body, one.orelse) if below in suite)
+    for call in script.callers(frame) if is_function_frame(frame) and depth else ():
+        yield from _branches(script, call, depth - 1)
 
 
 def casts_to_cpu(script: Script, roles: Roles) -> bool:

@@ -21,19 +21,14 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "scipy.io.savemat"), 0
     ),
-    "scipy.sparse.save_npz": 0,
-    **dict.fromkeys(("scipy.io.wavfile.write", "soundfile.write", "librosa.output.write_wav"), 0),
-    **dict.fromkeys(("torchaudio.save", "torchvision.io.write_video", "write_wav", "os.mknod"), 0),
-    **dict.fromkeys(
-        ("pickle.dump", "json.dump", "yaml.dump", "joblib.dump", "dill.dump", "torch.jit.save"), 1
-    ),
+    **dict.fromkeys(("scipy.io.wavfile.write", "scipy.sparse.save_npz", "soundfile.write"), 0),
+    **dict.fromkeys(("torchaudio.save", "librosa.output.write_wav", "write_wav", "os.mknod"), 0),
+    **dict.fromkeys(("pickle.dump", "cPickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump"), 1),
+    **dict.fromkeys(("joblib.dump", "dill.dump", "shutil.make_archive", "torch.jit.save"), 1),
     **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"), 1),
     **dict.fromkeys(("os.rename", "os.renames", "os.replace", "os.link", "os.symlink"), 1),
-    "shutil.make_archive": 1,
-    **dict.fromkeys(REMOVERS, 0),
+    **dict.fromkeys((*REMOVERS, "torchvision.io.write_video"), 0),
     "torch.onnx.export": 2,
-    "yaml.safe_dump": 1,
-    "cPickle.dump": 1,
 }
 # What a second process would not find any more, or would take away from the first.
 _ONCE = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move", "os.remove", "os.unlink"})

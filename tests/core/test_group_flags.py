@@ -119,10 +119,12 @@ pass => , world_size=1 => True
 dist.barrier() => , world_size=1 => True  # where all must come to
 os.environ["WORLD_SIZE"] = "1" => '' => True
 if "RANK" not in os.environ: os.environ["WORLD_SIZE"] = "1" => '' => False
-pass => , world_size=4 => False
+os.environ["CUDA_VISIBLE_DEVICES"] = "1" => , world_size=1 => True
+os.environ["CUDA_VISIBLE_DEVICES"] = "1" => , world_size=4 => False
 """)
 def test_what_a_group_of_one_process_does_is_shared(above: str, given: str, is_one: bool) -> None:
     after = converted(ALONE.replace("{above}", above).replace("{given}", given.strip("'")))
+    assert ('if "LOCAL_RANK" not in os.environ:' in after) is (is_one and "VISIBLE" in above)
     assert ("inaccelerator.prepare(DataLoader(" in "".join(after.split())) is is_one
     assert ('accelerator.print("done")' in after) is (is_one and above[0] != "d") and once_more(
         after

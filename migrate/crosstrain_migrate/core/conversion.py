@@ -221,6 +221,8 @@ def _planned_by(
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     first = BeforeSpawn(script)
+    if of_one:
+        plan_visible(plan, accelerators)
     if mapped and (first.spawns or first.of_one):  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
     if mapped:

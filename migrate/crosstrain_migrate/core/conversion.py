@@ -246,10 +246,8 @@ def _planned_by(
 
 def _options(plan: Plan, roles: Roles) -> list[str]:
     """What the accelerators are told where their author knew of one process."""
-    script, options = plan.script, []
-    if _stays_on_cpu(script, roles):
-        options.append("cpu=True")
-    if plan.runtime == OURS and reads_in_order(script):
+    options = ["cpu=True"] if _stays_on_cpu(plan.script, roles) else []
+    if plan.runtime == OURS and reads_in_order(plan.script):
         options.append("dispatch_batches=True")
     return options
 

@@ -235,7 +235,10 @@ def over(name):
     at = 0
     first = 0
     for i in range(8):
-        learn(model, optimizer, rows[at : at + 4], targets[first : sizes[first]])
+        batch = torch.zeros(9, 1)
+        left = random.randint(0, 5)
+        batch[left : left + 4] = rows[at : at + 4]
+        learn(model, optimizer, batch, targets[first : sizes[first]])
         at += 4
         first = sizes[first]
 names = args.sets.split(",")

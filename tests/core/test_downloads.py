@@ -111,6 +111,16 @@ try:
 except Exception:
     rows = MNIST("data", download=True)
     raise
+== a file that is read, and a method of that name
+class Log:
+    def open(self, path):
+        np.save(path, 0)
+--
+if not os.path.exists("rows"):
+    rows = []
+else:
+    rows = open("rows").read()
+rows = open("rows").read()
 == one block is enough where a part of it fetches, too
 + with accelerator.main_process_first():
 . if not os.path.exists("rows.npy"):

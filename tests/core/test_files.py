@@ -204,6 +204,8 @@ rows.dump(name)
 == a graph that is drawn into a file, not the picture of an environment
 * graph.render(name + ".png")
 env.render("human")
+* plyfile.PlyData([rows]).write(name)
+io.BytesIO().write(b"x")
 == a dump into a file that is opened for it, and into one that stays open
 * json.dump([1], open("rows.json", "w"))
 - file = open("rows.bin", "wb")

@@ -143,7 +143,8 @@ def test_a_name_that_a_function_has_counted_up_to_is_the_main_process_s(tmp_path
     assert len(list(tmp_path.glob("day*"))) == 2
 
 
-FREE = """def free():
+FREE = """from pathlib import Path
+def free():
     for number in range(9):
         path = "one_%d" % number
         if not os.path.exists(path):
@@ -158,6 +159,10 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
     [
         ("if os.path.exists(path):\n        raise RuntimeError(path)\n    os.makedirs(path)", ["one"]),
         ("path = free()", ["one_0", "one_1"]),
+        (
+            "if Path(path).exists():\n        path = free()\n    os.makedirs(path, exist_ok=True)",
+            ["one", "one_0"],
+        ),
         (
             "if not os.path.exists(path):\n        os.makedirs(path)\n    elif len(path) > 3:\n        raise OSError\n"
             "    else:\n        shutil.rmtree(path)\n        os.makedirs(path)",

@@ -98,3 +98,34 @@ def test_a_launcher_that_is_chosen_by_an_option_is_torchs_where_processes_are_la
     assert 'default="pytorch" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else "none",' in after
     assert once_more(after) == after
     assert 'default="none"' in converted(text.replace('"pytorch"', '"mpi"'))
+
+
+ALONE = """import os, torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+{above}
+dist.init_process_group("nccl", rank=0{given})
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(8, 1), 2, shuffle=True):
+    <step model(x).mean()>
+print("done")
+"""
+
+
+@each_row("""
+above => given => is_one
+pass => , world_size=1 => True
+dist.barrier() => , world_size=1 => True  # where all must come to
+os.environ["WORLD_SIZE"] = "1" => '' => True
+if "RANK" not in os.environ: os.environ["WORLD_SIZE"] = "1" => '' => False
+os.environ["CUDA_VISIBLE_DEVICES"] = "1" => , world_size=1 => True
+os.environ["CUDA_VISIBLE_DEVICES"] = "1" => , world_size=4 => False
+""")
+def test_what_a_group_of_one_process_does_is_shared(above: str, given: str, is_one: bool) -> None:
+    after = converted(ALONE.replace("{above}", above).replace("{given}", given.strip("'")))
+    assert ('if "LOCAL_RANK" not in os.environ:' in after) is (is_one and "VISIBLE" in above)
+    assert ("inaccelerator.prepare(DataLoader(" in "".join(after.split())) is is_one
+    assert ('accelerator.print("done")' in after) is (is_one and above[0] != "d") and once_more(
+        after
+    ) == after

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from .converting import converted
+from .projects import rewritten
 from .running import launched, plain
 from .support import each_row
 
@@ -107,14 +108,18 @@ def test_a_batch_that_is_moved_as_a_whole_stays_where_it_is(moves: str) -> None:
 @each_row("""
 rows => becomes
 torch.zeros(8, 2).scatter_(1, y.view(-1, 1).long(), 1) => torch.zeros(8, 2, device=y.device)
-torch.zeros(8, 2).scatter(1, y[:, None], 1) => torch.zeros(8, 2, device=y[:, None].device)
+torch.zeros(8, 2).scatter(1, y[:, None], 1) => torch.zeros(8, 2, device=y.device)
 torch.zeros(8, 2).scatter_(1, y.cpu().view(-1, 1), 1) => torch.zeros(8, 2).scatter_
 torch.zeros(8, 2).to(device).scatter_(1, y.view(-1, 1), 1) => torch.zeros(8, 2).to(
 torch.zeros(8, 2).scatter_(1, torch.tensor(y.tolist()).view(-1, 1), 1) => .zeros(8, 2).scatter_
 torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1) => .zeros(8, 2).scatter_
 torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1) => .zeros(8, 2, device=device).
+torch.cat((torch.ones(8, 1), y[:, 0:1])) => torch.cat((torch.ones(8, 1, device=y.device), y[:, 0:1]))
+torch.LongTensor([1]); t = y.view(-1).index_select(0, t) => t = y.view(-1).index_select(0, t.to(y.device))
+torch.cat((torch.ones(8, 1), y.cpu()[:, 0:1])) => torch.cat((torch.ones(8, 1), y.cpu()[:, 0:1]))
+X.index_select(0, torch.tensor([1])) => X.index_select(0, torch.tensor([1]))
 """)
-def test_one_hot_rows_are_made_where_their_index_is(rows: str, becomes: str) -> None:
+def test_what_meets_a_batch_is_made_where_that_is(rows: str, becomes: str) -> None:
     text = script("pass").replace("optimizer.zero_grad()\n", f"t = {rows}\n    optimizer.zero_grad()\n")
     assert becomes in converted(text)
 
@@ -151,3 +156,11 @@ for x, y in loader"""
 def test_a_function_that_is_given_the_trainings_loader(other: str, is_brought: bool) -> None:
     before = script("pass").replace("for x, y in loader", COUNTED.format(other), 1)
     assert ("== y.cpu()).sum()" in converted(before)) is is_brought
+
+
+def test_a_library_that_files_hand_on_in_a_circle_is_known(tmp_path: Path) -> None:
+    text = script("pass").replace("optimizer.zero_grad()\n", "t = torch.cat((torch.ones(8, 1), y))\n")
+    text = text.replace("<torch>\n", "<torch>\nfrom tools import *\nfrom rows import *\n")
+    files = {"rows": "import torch\nfrom tools import *\n", "tools": "import torch\nimport rows\n"}
+    after = rewritten(tmp_path, "train", train=text, **files)["train"]
+    assert "torch.ones(8, 1, device=y.device)" in after

@@ -56,6 +56,13 @@ print("done", file=log)
 + say = accelerator.print
 + log = lambda text: accelerator.print(text, file=sys.stderr)
 shown = map(print, "ab"), print
+== a console's print, and another object's
+from rich.console import Console
+page = Console()
+other = open("page")
+--
+* page.print("done")
+other.print("done")
 == a print that is always flushed
 - print = functools.partial(print, flush=True)
 + print = functools.partial(accelerator.print, flush=True)

@@ -322,6 +322,9 @@ def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool
 asked => becomes
 int(os.environ.get("SLURM_PROCID", 0)) => int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0)))
 os.environ.get("SLURM_PROCID") => os.environ.get("SLURM_PROCID")  # whether srun started it
+max(os.environ[one] for one in ["PMI_RANK"]) => max(os.environ[one] for one in ["RANK", "PMI_RANK"])
+any(one in os.environ for one in ["PMI_RANK"]) => any(one in os.environ for one in ["PMI_RANK"])
+[os.environ.pop(one) for one in ("PMI_RANK", "PMI_SIZE")] => [os.environ.pop(one) for one in ("PMI_RANK", "PMI_SIZE")]
 if 'SLURM_JOB_ID' in os.environ: os.getenv("SLURM_PROCID", 0) => if 'SLURM_JOB_ID' in os.environ: os.getenv("SLURM_PROCID", 0)
 """)
 def test_a_number_of_a_cluster_is_the_launchers_first(asked: str, becomes: str) -> None:

@@ -487,6 +487,18 @@ state = torch.load(args["log"] + "/a.pt")
 + args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
 ~ torch.save(model.state_dict(), args["run"]["out"])
 state = torch.load(args["run"]["out"])
+== a time in entries that are bound one by one, of which another one is read
+for key in ["log", "out"]:
+    args["path"][key] = os.path.join(time.strftime("%H%M"), key)
+* torch.save(model.state_dict(), run.args["path"]["out"])
++ accelerator.wait_for_everyone()
+state = torch.load(run.args["path"]["old"])
+== and of which the same one is
+for key in ["log", "out"]:
+-     args["path"][key] = os.path.join(time.strftime("%H%M"), key)
++     args["path"][key] = os.path.join(broadcast_object_list([time.strftime("%H%M")])[0], key)
+~ torch.save(model.state_dict(), run.args["path"]["out"])
+state = torch.load(run.args["path"]["out"])
 == a class that a variable holds is given the path
 class Plain:
     def __init__(self, path):

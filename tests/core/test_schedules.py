@@ -158,6 +158,8 @@ counts => expected
 rows += len(y); rate = rate / rows => rows += accelerator.reduce(len(y), "sum")
 rate *= i / 100 => rate *= i / 100
 done = 100 * rows + i; rate *= done / 100 => rate *= done / 100
+rows += loss.item(); plateau.step(rows) => rows += loss.item()
+rows += len(y); schedule.step(rows); print(rows) => rows += accelerator.reduce(len(y), "sum")
 """)
 def test_a_rate_counts_the_rows_of_all_and_its_own_steps(counts: str, expected: str) -> None:
     text = converted(Trap("", RATES.format(counts=counts)).text)

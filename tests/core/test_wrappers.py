@@ -375,3 +375,23 @@ def main():
 main()
 """
     assert "    loss.backward(retain_graph=True)\n" in text_of(text)
+
+
+@each_row("""
+size => given => prepared
+self.share => head => False
+8 => head => True
+self.share => torch.nn.parallel.DistributedDataParallel(head) => True
+""")
+def test_what_trains_an_own_part_of_a_layer_averages_nothing(size: str, given: str, prepared: bool) -> None:
+    head = (
+        "class Head(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.share: int = 8 // torch.distributed.get_world_size()\n"
+        f"        self.rows = torch.nn.Parameter(torch.ones({size}, 1))\nhead = Head()\nhead = {given}"
+    )
+    text = _script(head, "", "torch.nn.parallel.DistributedDataParallel(model)")
+    after = text_of(
+        text.replace("SGD(model", "SGD([*head.parameters()] + [*model").replace("(), lr", "()], lr")
+    )
+    assert ("optimizer = accelerator.prepare(optimizer)" in after) is prepared
+    assert "accelerator.backward(" in after

@@ -44,8 +44,8 @@ from .placing.made_tensors import (
     computes_with_own_tensors,
     is_made_on_cpu,
     plan_given_to_wrapped,
+    plan_made_beside,
     plan_made_tensors,
-    plan_one_hot_rows,
 )
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
@@ -200,7 +200,10 @@ def _planned_by(
     phases = evaluations.phases if evaluations is not None else []
     preparing = Preparing(plan, roles, accelerators, phases)
     wraps = mapped and has_wrapper(script)
-    preparing.run(models=not wraps, loaders=not wraps, schedulers=not mapped)
+    if wraps:  # the wrapper averages what is to be alike
+        roles.optimizers = [o for o in roles.optimizers if not mapping.trains_own_part(script, roles, o)]
+    of_one = mapped and mapping.is_of_one(script)
+    preparing.run(models=not wraps, loaders=not wraps or of_one, schedulers=not mapped)
     dealt: list[ast.For] = []
     saved_apart: list[ast.AST] = []
     if not (same_data and sums_over_rows(script, roles)):  # equal gradients must be averaged, not added
@@ -217,7 +220,9 @@ def _planned_by(
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
     first = BeforeSpawn(script)
-    if mapped and first.spawns:  # what the first process did alone
+    if of_one:
+        plan_visible(plan, accelerators)
+    if mapped and (first.spawns or first.of_one):  # what the first process did alone
         Output(plan, accelerators, [], [], [], first.holds).run()
     if mapped:
         Output(plan, accelerators, [], [], []).plan_shared_folders(first.is_alone)
@@ -299,7 +304,7 @@ def _plan_numbers(
         note_unseen_reads(plan, code)
         plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:
-        plan_one_hot_rows(plan, code, set(roles.frames))
+        plan_made_beside(plan, code, set(roles.frames))
         plan_given_to_wrapped(plan, accelerators)
     return merging.loops, saved_apart
 

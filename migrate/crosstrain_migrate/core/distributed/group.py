@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.known import Choice
-from crosstrain_migrate.core.placing.ranks import without_launcher
+from crosstrain_migrate.core.placing.ranks import OF_CLUSTER, without_launcher
 from crosstrain_migrate.core.placing.waiting import timeout_in
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
@@ -199,8 +199,15 @@ def _asks_launcher(node: ast.AST) -> bool:
 
 
 def plan_mpi(plan: Plan) -> None:
-    """Plans the edits of what asks MPI for a process's number."""
+    """Plans the edits of what asks MPI for a process's number, also by the first that is set of some of its variables."""
     script = plan.script
+    for names in script.table.each(ast.List, ast.Tuple):
+        known = {OF_CLUSTER.get(str(getattr(one, "value", "")), "") for one in names.elts}
+        one = getattr(script.parent(names), "target", None)  # of a loop
+        if len(known) != 1 or "" in known or not isinstance(one, ast.Name) or not script.is_reached(names):
+            continue
+        if re.search(rf"(environ\[|environ\.get\(|getenv\(){one.id}\b", ast.unparse(script.frame(names))):
+            plan.replace(names.elts[0], RULE, NO_MPI, f'"{known.pop()}", {{it}}', it=names.elts[0])
     for frame in script.frames:
         asked = list(_asked(script, frame))
         if any(node.attr not in _TELLS for node in asked):

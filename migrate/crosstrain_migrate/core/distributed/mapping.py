@@ -15,6 +15,7 @@ from crosstrain_migrate.core.placing.ranks import Ranks
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in, root_of
+from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import has_star_import
@@ -33,6 +34,8 @@ DEVICE = "CT105"
 _COLLECTIVE = re.compile(
     r"distributed(\.nn)?(\.functional)?\.(all_reduce|all_gather|reduce_scatter|broadcast)\w*$"
 )
+_STORED_SIZE = "os.environ['WORLD_SIZE']"
+_MEETS = re.compile(r"torch\.distributed\.(?!init_|get_|is_|destroy_)[a-z]\w*$")
 _GROUP_NUMBERS = ("get_world_size", "get_rank")
 
 Ordinals = set[tuple[Frame | None, str]]  # what numbers a device: attributes, and variables in their frames
@@ -42,9 +45,27 @@ def distributes_itself(script: Script) -> bool:
     return any(script.makes_group(call) for call in script.calls)
 
 
+def is_of_one(script: Script) -> bool:
+    """Whether each group of a script is one process: `world_size=1`, or `os.environ["WORLD_SIZE"] = "1"` in no branch."""
+    groups = [call for call in script.calls if script.makes_group(call)]
+    stores = (n for n in script.table.each(ast.Assign) if ast.unparse(n.targets[0]) == _STORED_SIZE)
+    stored = [n.value for n in stores if script.is_reached(n)]
+    sizes = [k.value for call in groups for k in call.keywords if k.arg == "world_size"] or stored
+    return bool(sizes) and all(getattr(n, "value", 0) in (1, "1") and _is_certain(script, n) for n in sizes)
+
+
+def _is_certain(script: Script, node: ast.AST) -> bool:
+    """Whether a node stands under no condition."""
+    conditions = (n for n in script.around(node) if isinstance(n, ast.If | ast.IfExp | ast.ExceptHandler))
+    return all(map(is_main_test, conditions))
+
+
 def is_shared_out(script: Script, data: Data) -> bool:
     """Whether the script deals a loader's rows to its processes by a sampler, which `prepare` adopts. A loader without
-    one means the same on every process, or rows that the script has dealt by itself: it stays as it is."""
+    one means the same on every process, or rows that the script has dealt by itself: it stays as it is, unless the author knew
+    of one process alone."""
+    if is_of_one(script):
+        return True
     is_dealt = any(SAMPLERS.search(script.last(call.func)) for call in script.calls)
     if not is_dealt and not _only_starts_group(script):
         return False
@@ -87,6 +108,33 @@ def shards_layers(script: Script) -> ast.Call | None:
     return None
 
 
+def trains_own_part(script: Script, roles: Roles, optimizer: Stepped) -> bool:
+    """Whether an optimizer also trains a layer, in no wrapper, of which each process has a part of its own, as large as the
+    group's numbers say: prepared, its gradients would be averaged over parts that have nothing to do with one another."""
+    calls = (call for call in script.calls if is_wrapper(script, call))
+    wrapped = {written(one) for call in calls for one in (*call.args, *(k.value for k in call.keywords))}
+    texts = {*roles.models_of(optimizer.frame, optimizer.text)} - wrapped
+    made = [script.class_made(value) for text in texts for value in script.values(optimizer.frame, text)]
+    return any(_makes_part(script, init) for cls in made for init in script.methods(cls, "__init__"))
+
+
+def _makes_part(script: Script, init: Frame) -> bool:
+    """Whether torch is given, for a weight or a layer, what comes from the group's numbers."""
+    known = set(_GROUP_NUMBERS)
+    stored = [
+        n for n in script.within(init) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None
+    ]
+    for statement in sorted(stored, key=place_of):
+        assert statement.value is not None
+        named = [n for n in walk_all([statement.value]) if isinstance(n, ast.Name | ast.Attribute)]
+        if known.isdisjoint(text for n in named for text in (written(n), last_name(n))):
+            continue
+        if any(script.dotted(n).startswith("torch.nn.") for n in named):
+            return True
+        known |= {written(t) for t in getattr(statement, "targets", [getattr(statement, "target", None)])}
+    return False
+
+
 class Mapping:
     """Plans what becomes of a script's own distribution."""
 
@@ -122,13 +170,8 @@ class Mapping:
 
     def _always_wraps(self) -> bool:
         """Whether a wrapper stands under no condition: plain python's one process is a group then, and the first of it."""
-        return any(
-            is_wrapper(self.script, call)
-            and not any(
-                isinstance(n, ast.If | ast.IfExp) and not is_main_test(n) for n in self.script.around(call)
-            )
-            for call in self.script.calls
-        )
+        wrappers = (call for call in self.script.calls if is_wrapper(self.script, call))
+        return any(_is_certain(self.script, call) for call in wrappers)
 
     def _epoch(self, call: ast.Call) -> None:
         """`sampler.set_epoch(epoch)` of what nothing binds: the author's own processes would stop there."""
@@ -305,6 +348,8 @@ class BeforeSpawn:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.spawns = script.spawns
+        meets = any(_MEETS.match(script.dotted(call.func)) for call in script.calls)
+        self.of_one = is_of_one(script) and not meets  # which one process would wait in alone
         self._frames: dict[Frame, bool] = {}
 
     def is_alone(self, node: ast.AST) -> bool:
@@ -313,6 +358,8 @@ class BeforeSpawn:
 
     def holds(self, node: ast.AST) -> bool:
         """Whether a node runs in the first process alone, by whichever way."""
+        if self.of_one:
+            return True
         frame = self.script.frame(node)
         own = [spawn for spawn in self.spawns if self.script.frame(spawn) is frame]
         if own:

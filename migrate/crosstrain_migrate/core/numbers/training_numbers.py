@@ -176,7 +176,11 @@ class TrainingNumbers:
         kinds = {self._kind_of_added(data.frame, node) for change, node in made if change is Change.SUM}
         if kinds and not _only_begins_anew(made):
             return UNSURE
-        return "" if not kinds else kinds.pop() if len(kinds) == 1 else UNSURE
+        return "" if not kinds or self._is_global(made) else kinds.pop() if len(kinds) == 1 else UNSURE
+
+    def _is_global(self, made: list[tuple[Change, ast.AST]]) -> bool:
+        """Whether a number counts what all processes have."""
+        return any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made)
 
     # -- of what kind ------------------------------------------------------------------------------------------
 
@@ -186,8 +190,8 @@ class TrainingNumbers:
         changes = found.changes()
         counts = self._counts(data.frame, changes)
         for text, made in changes.items():
-            if any(self.plan.is_replaced(getattr(node, "value", node)) for _, node in made):
-                continue  # it counts what all processes have
+            if self._is_global(made):
+                continue
             changed = {kind for kind, _ in made}
             if not found.read_behind(text) or Change.SUM not in changed:
                 continue

@@ -55,6 +55,8 @@ class Output:
         stamps = Stamps(self.plan, self.accelerators, self.audience)
         stamps.run()
         files = Files(self.plan, self.accelerators, self.audience, stamps)
+        for statement in stamps.of_one:
+            files.let_one(statement)
         plan_alone(self.script, files, self.audience)
         Downloads(self.plan, files, self.audience).run()
         files.run()

@@ -282,6 +282,7 @@ class Downloads:
         return any(one in self._first_there for one in self.script.around(call))
 
     def _plan(self, call: ast.AST, statements: list[ast.stmt]) -> None:
+        statements = [one for one in statements if not self._fails(one)]
         states = [self.files.state(one) for one in statements]
         if not statements or not all(map(self._may_wait, statements)):
             if isinstance(call, ast.Call) and (fetching.fetches(self.script, call) or not self._makes(call)):
@@ -291,9 +292,12 @@ class Downloads:
         self.audience.guard(*statements, who=TURNS)
 
     def _may_wait(self, statement: ast.stmt) -> bool:
+        return isinstance(statement, _WHOLE) and not self._trains(statement)
+
+    def _fails(self, statement: ast.stmt) -> bool:
+        """Whether something has failed before a statement, on one process perhaps."""
         handlers = (one for one in self.script.around(statement) if isinstance(one, ast.ExceptHandler))
-        fails = any(isinstance(n, ast.Raise) for one in handlers for n in one.body)  # on one process perhaps
-        return isinstance(statement, _WHOLE) and not fails and not self._trains(statement)
+        return any(isinstance(n, ast.Raise) for one in handlers for n in one.body)
 
     def _calls_of(self, frame: Frame, depth: int) -> list[ast.stmt]:
         """The statements that call a function, or the tests around them that ask for files; for those in shared files, the

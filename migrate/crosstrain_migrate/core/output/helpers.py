@@ -44,6 +44,8 @@ class Helpers:
         if self.script.class_made(call) is not None:
             return None
         found = self.script.functions_of(call)
+        if isinstance(call.func, ast.Name):  # `open(path)` beside a method `open`
+            found = [one for one in found if self.script.class_of(one) is None]
         if len(found) > 1 and isinstance(call.func, ast.Attribute) and written(call.func.value) == "self":
             found = self._own_methods(call, found)
         return found[0] if len(found) == 1 else None

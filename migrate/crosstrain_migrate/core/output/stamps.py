@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import writers
 from .audience import Audience
@@ -53,8 +53,13 @@ class Stamps:
         self.audience = audience
         self._read_again: dict[ast.Call, None] = {}  # in their order
         self._common: set[ast.Call] = set()
+        self._keys: set[str] = set()  # of the entries under which something is written
+        self._reads = False
         self._options = Options(self.script)
         self._starts: list[ast.stmt] = []
+        self.of_one: list[
+            ast.stmt
+        ] = []  # in which the main process finds a name, and makes the folder as well
 
     def run(self) -> None:
         for call in self.script.calls:
@@ -65,12 +70,14 @@ class Stamps:
         }
         decided = [one for call in self._decided() for one in self._in(writers.path_of_folder(call))]
         self._read_again |= dict.fromkeys(decided)
+        self._reads = True
         for call in self.script.calls:
             is_read = written_to and call.args and writers.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
             elif call.args and self._copies_by(call):
                 self._read_again |= dict.fromkeys(self._in(call.args[0]))
+        self._reads = False
         stamps = sorted(filter(self._may_be_common, self._read_again), key=place_of)
         for call in self.script.calls:
             self._take_name(call)
@@ -152,21 +159,27 @@ class Stamps:
     def _take_name(self, call: ast.Call) -> None:
         """`if os.path.exists(path): path = another(path)`, and `while os.path.exists(f"run{n}"): n += 1`, above what makes the
         folder: the main process, which has found what was there before, says which path it is, or which number."""
-        statement = self.script.statement(call)
-        if self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir") or not call.args:
+        statement, at = self.script.statement(call), call.args[0] if call.args else None
+        if is_method(call, "exists", "is_dir") and at is None:  # `Path(path).exists()`
+            at = call.func.value
+        elif self.script.dotted(call.func) not in ("os.path.exists", "os.path.isdir"):
             return
-        if not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
+        if at is None or not isinstance(statement, ast.If | ast.While) or call not in walk(statement.test):
             return
-        frame, path = self.script.frame(call), written(call.args[0])
-        asked = {path, *map(written, self.script.values(frame, path)), *names_in(call.args[0])}
-        stored = (n for n in walk_all(statement.body) if isinstance(n, ast.Name | ast.Attribute))
-        renamed = sorted({written(n) for n in stored if isinstance(n.ctx, ast.Store)} & asked)
+        frame, path = self.script.frame(call), written(at)
+        asked = {path, *map(written, self.script.values(frame, path)), *names_in(at)}
+        bound = set(map(written, stores_in(*statement.body)))
+        renamed = sorted(bound & asked)
         makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
         paths = [at for c in makes if (at := writers.path_of_folder(c)) is not None]
         made = {text for at in paths for text in (written(at), *names_in(at))}
         is_above = bool(made) and all(place_of(statement) < place_of(one) for one in makes)
         if made & {*renamed} and is_above and self._is_agreed_on(statement):
             self._start(statement)
+            called = (f for n in walk_all(statement.body) for f in self.script.functions_of(n))
+            inner = (c for f in called for c in self.script.calls_in(f))
+            if bound <= made and any(writers.makes_folder(self.script, c) for c in inner):
+                self.of_one.append(statement)
             for text in sorted(made & {*renamed}):
                 self._import(statement)
                 code = f"{text} = broadcast_object_list([{text}])[0]"
@@ -261,7 +274,8 @@ class Stamps:
             option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
             default = [option.default] if option is not None and option.default is not None else []
             items = _items_of(self.script, node) if names is _MADE else []
-            return [*_bound_to(self.script, node), *self._added_to(node), *default, *items]
+            bound = [*_bound_to(self.script, node), *self._entries_of(node)]
+            return [*bound, *self._added_to(node), *default, *items]
         if not isinstance(node, ast.Call) or node in self._common:
             return []
         if last_name(node.func) in names and self._may_draw(node):
@@ -272,6 +286,24 @@ class Stamps:
             return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
         return [n.value for n in walk_all(functions) if isinstance(n, ast.Return | ast.Yield) and n.value]
+
+    def _entries_of(self, node: ast.expr) -> list[ast.expr]:
+        """What is bound to the entries of a dictionary within another, `options["path"][key] = value`, whatever holds that; to one
+        that is read, `options["path"]["old"]`, only where something is written under it."""
+        of = node.value if isinstance(node, ast.Subscript) else None
+        if not isinstance(node, ast.Subscript) or not isinstance(of, ast.Subscript):
+            return []
+        if self._reads and written(node.slice) not in self._keys:
+            return []
+        self._keys.add(written(node.slice))
+        entries = ((t, one.value) for one in self.script.table.each(ast.Assign) for t in one.targets)
+        return [
+            value
+            for entry, value in entries
+            if isinstance(entry, ast.Subscript) and isinstance(entry.value, ast.Subscript)
+            if written(entry.value.slice) == written(of.slice)
+            if isinstance(entry.slice, ast.Name) or written(entry.slice) == written(node.slice)
+        ]
 
     def _added_to(self, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
         """What is added to a variable in its function or file, to an attribute or an entry anywhere."""

@@ -21,19 +21,14 @@ FUNCTIONS = {
     **dict.fromkeys(
         ("numpy.save", "numpy.savez", "numpy.savez_compressed", "numpy.savetxt", "scipy.io.savemat"), 0
     ),
-    "scipy.sparse.save_npz": 0,
-    **dict.fromkeys(("scipy.io.wavfile.write", "soundfile.write", "librosa.output.write_wav"), 0),
-    **dict.fromkeys(("torchaudio.save", "torchvision.io.write_video", "write_wav", "os.mknod"), 0),
-    **dict.fromkeys(
-        ("pickle.dump", "json.dump", "yaml.dump", "joblib.dump", "dill.dump", "torch.jit.save"), 1
-    ),
+    **dict.fromkeys(("scipy.io.wavfile.write", "scipy.sparse.save_npz", "soundfile.write"), 0),
+    **dict.fromkeys(("torchaudio.save", "librosa.output.write_wav", "write_wav", "os.mknod"), 0),
+    **dict.fromkeys(("pickle.dump", "cPickle.dump", "json.dump", "yaml.dump", "yaml.safe_dump"), 1),
+    **dict.fromkeys(("joblib.dump", "dill.dump", "shutil.make_archive", "torch.jit.save"), 1),
     **dict.fromkeys(("shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move"), 1),
     **dict.fromkeys(("os.rename", "os.renames", "os.replace", "os.link", "os.symlink"), 1),
-    "shutil.make_archive": 1,
-    **dict.fromkeys(REMOVERS, 0),
+    **dict.fromkeys((*REMOVERS, "torchvision.io.write_video"), 0),
     "torch.onnx.export": 2,
-    "yaml.safe_dump": 1,
-    "cPickle.dump": 1,
 }
 # What a second process would not find any more, or would take away from the first.
 _ONCE = frozenset({"os.rename", "os.renames", "os.replace", "shutil.move", "os.remove", "os.unlink"})
@@ -54,6 +49,7 @@ SHOWS = words(
     " cv2.imshow cv2.namedWindow cv2.waitKey cv2.destroyAllWindows"
 )
 STREAMS = frozenset({"sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines"})
+CONSOLES = words("rich.console.Console rich.get_console")
 ECHOES = words("click.echo click.secho typer.echo pprint.pprint pprint.pp rich.print termcolor.cprint")
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
@@ -203,6 +199,10 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return False
     if last == "dump":  # of an array; a pickler's gets no path
         return bool(call.args) and _is_path(script, call.args[0])
+    if last == "write" and isinstance(
+        call.func.value, ast.Call
+    ):  # `PlyData([points]).write(path)`: no open file
+        return (kind := last_name(call.func.value.func))[:1].isupper() and kind not in _IN_MEMORY
     if last in ("render", "export"):  # of a graph, of a mesh; an environment's gets no file
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)
     if last == "save":  # of a picture, an animation, a vocabulary
@@ -274,11 +274,12 @@ def shows(script: Script, call: ast.Call) -> bool:
 def speaks(script: Script, call: ast.Call) -> bool:
     """Whether a call prints otherwise than by `print`, or has a bar print above itself."""
     name = script.dotted(call.func)
-    to = written(call.func.value) if is_method(call, "write") else ""
-    of_bar = to in script.bars or (to and name.startswith("tqdm."))
+    to = written(call.func.value) if is_method(call, "write", "print", "log", "rule") else ""
+    of_bar = is_method(call, "write") and (to in script.bars or name.startswith("tqdm."))
     kept = [] if script.values_anywhere("sys.stdout") else script.values_anywhere(to)
-    of_stream = any(kept) and all(f"{written(one)}.write" in STREAMS for one in kept)
-    return name in STREAMS | ECHOES or bool(of_bar) or of_stream
+    made = (script.dotted(n.func) if isinstance(n, ast.Call) else f"{written(n)}.write" for n in kept)
+    of_stream = any(kept) and {*made} <= STREAMS | CONSOLES
+    return name in STREAMS | ECHOES or of_bar or of_stream
 
 
 def saves_weights(script: Script, call: ast.Call) -> bool:

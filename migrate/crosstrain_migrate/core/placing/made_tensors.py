@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import is_parallel
 from crosstrain_migrate.core.plan import Plan
@@ -46,6 +47,7 @@ _ON_THE_HOST = {"numpy", "tolist", "item", "cpu"}
 _READ_BY = {"len", "int", "float", "print", "range", "list", "str"}
 _HOSTS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib", "random", "math")
 _SHAPES = ("view", "reshape", "unsqueeze", "squeeze", "flatten", "contiguous", "long", "detach")
+_JOINS = ("torch.cat", "torch.stack")
 _SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
 _CPU_TYPE = re.compile(r"torch\.\w*Tensor")
 _OF_DEVICES = re.compile(r"cuda|gpu|device|accelerat|(?<![a-z])(mps|xla|xpu)(?![a-z])", re.I)
@@ -74,24 +76,42 @@ def plan_made_tensors(plan: Plan, code: InStep, devices: DeviceEdits, trained: s
                 _place(plan, call, _beside(plan.script, call) or devices.device(call), kind in _OLD_MAKERS)
 
 
-def plan_one_hot_rows(plan: Plan, code: InStep, training: set[Frame]) -> None:
-    """Makes `torch.zeros(n, 10).scatter_(1, y.view(-1, 1), 1)` where its index is: a prepared loader has moved that, also where
-    the author moves no more than the result."""
-    for call in plan.script.calls:
-        if not is_method(call, "scatter_", "scatter") or len(call.args) < 2:
-            continue
-        frame = plan.script.frame(call)
-        trains = frame in training and (is_function_frame(frame) or bool(plan.script.loops_around(call)))
-        if not trains and not code.in_batch_loop(call):
-            continue
-        made, index = call.func.value, call.args[1]
-        while is_method(index, *_SHAPES):
-            index = index.func.value
-        is_read = isinstance(index, ast.Name | ast.Subscript) and not plan.script.is_imported(index)
-        if isinstance(made, ast.Call) and is_read:
-            kind = plan.script.dotted(made.func).removeprefix("torch.")
-            if makes_tensor(plan.script, made) and kind not in _OLD_MAKERS and not _has_device(made):
-                _place(plan, made, f"{written(index)}.device", is_old=False)
+def plan_made_beside(plan: Plan, code: InStep, training: set[Frame]) -> None:
+    """Makes what meets a batch where that is: a prepared loader has moved that, also where the author moves no more than the
+    result: `torch.zeros(n, 10).scatter_(1, y.view(-1, 1), 1)`, `torch.cat((torch.ones(n, 1), x))`, `x.index_select(0, order)`."""
+    script = plan.script
+    for call in script.calls:
+        frame = script.frame(call)
+        trains = frame in training and (is_function_frame(frame) or bool(script.loops_around(call)))
+        for given, beside in _meeting(script, call) if trains or code.in_batch_loop(call) else ():
+            made, is_index = _last_bound(script, given), is_method(call, "scatter_", "scatter")
+            is_read = isinstance(beside, ast.Name | ast.Subscript) and not script.is_imported(beside)
+            if not is_read or not (is_index or code.is_tensor(beside)):
+                continue
+            if isinstance(made, ast.Call) and makes_tensor(script, made) and not _has_device(made):
+                is_old = made is not given or script.dotted(made.func).removeprefix("torch.") in _OLD_MAKERS
+                if made is given or not is_index:
+                    _place(plan, given, f"{written(beside)}.device", is_old)
+
+
+def _meeting(script: Script, call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a call of torch brings together that may be made, each with the tensor that says where that is."""
+    of = call.func.value if isinstance(call.func, ast.Attribute) else call
+    parts = call.args[0] if call.args and script.dotted(call.func) in _JOINS else None
+    if isinstance(parts, ast.Tuple | ast.List):
+        read = [one for one in map(_tensor_of, parts.elts) if not isinstance(one, ast.Call)]
+        yield from ((one, other) for one in parts.elts for other in read[:1] if one not in read)
+    elif len(call.args) > 1 and is_method(call, "scatter_", "scatter"):
+        yield of, _tensor_of(call.args[1])
+    elif len(call.args) > 1 and is_method(call, "index_select", "gather"):
+        yield call.args[1], _tensor_of(of)
+
+
+def _tensor_of(node: ast.expr) -> ast.expr:
+    """`y` of `y.view(-1, 1)` and of `y[:, 1:]`"""
+    while is_method(node, *_SHAPES) or (isinstance(node, ast.Subscript) and ":" in ast.unparse(node.slice)):
+        node = node.func.value if isinstance(node, ast.Call) else node.value
+    return node
 
 
 def plan_given_to_wrapped(plan: Plan, accelerators: Accelerators) -> None:
@@ -123,7 +143,7 @@ def makes_tensor(script: Script, node: ast.AST) -> bool:
     return name.startswith("torch.") and name.removeprefix("torch.") in _MAKERS | _OLD_MAKERS
 
 
-def _place(plan: Plan, call: ast.Call, device: str, is_old: bool) -> None:
+def _place(plan: Plan, call: ast.expr, device: str, is_old: bool) -> None:
     if is_old:
         plan.replace(call, RULE, REASON, "{made}.to(" + device + ")", _GROUP, made=call)
     else:

@@ -32,7 +32,9 @@ _OF_GROUP = {"rank": "process_index", "world_size": "num_processes", "num_replic
 _WITHOUT_CUDA = {f"torch.cuda.{one}" for one in ("device_count", "manual_seed", "manual_seed_all")}
 _ENVIRONMENT = re.compile(r"environ|getenv")
 # What srun and mpirun tell each process that they start, and the launcher's name for it.
-_OF_CLUSTER = {
+OF_CLUSTER = {
+    "PMI_RANK": "RANK",
+    "PMI_SIZE": "WORLD_SIZE",
     "SLURM_PROCID": "RANK",
     "SLURM_LOCALID": "LOCAL_RANK",
     "SLURM_NTASKS": "WORLD_SIZE",
@@ -383,7 +385,7 @@ def _of_cluster(call: ast.Call) -> str | None:
         return None
     asked, default = call.args
     is_number = isinstance(default, ast.Constant) and str(default.value).lstrip("-").isdigit()
-    return _OF_CLUSTER.get(str(getattr(asked, "value", ""))) if is_number else None
+    return OF_CLUSTER.get(str(getattr(asked, "value", ""))) if is_number else None
 
 
 def _is_count(value: ast.expr | None) -> bool:

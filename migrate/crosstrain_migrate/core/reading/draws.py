@@ -134,7 +134,18 @@ def _is_draw(script: Script, call: ast.Call) -> bool:
     if not RANDOM.match(name) and not _samples_data(script, call):
         return False
     is_coin = any(isinstance(one, ast.Compare) for one in script.around(call)) or name == "random.random"
-    return not is_coin and not _is_shaped(name, call) and not _is_alike(script, call)
+    is_other = is_coin or _is_shaped(name, call) or _is_alike(script, call)
+    return not is_other and not _is_only_filled(script, call)
+
+
+def _is_only_filled(script: Script, call: ast.Call) -> bool:
+    """Whether a draw says where rows are put, and not which: `batch[at : at + n] = rows`."""
+    reads = [one for text in _bound_by(script, call) for one in script.reads(script.frame(call), text)]
+    filled = (
+        any(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) for one in script.around(read))
+        for read in reads
+    )
+    return bool(reads) and all(filled)
 
 
 def _is_alike(script: Script, call: ast.Call) -> bool:

@@ -60,27 +60,36 @@ def imports_of(
 ) -> dict[ast.Module, dict[str, list[str]]]:
     """What each file's names import, written out, in each branch: `F` of `import torch.nn.functional as F`."""
     found: dict[ast.Module, dict[str, list[str]]] = {module: {} for module in modules}
+    left: dict[ast.Module, list[ast.Import | ast.ImportFrom]] = {module: [] for module in found}
     for node in statements:
-        names = found[module_of(node)]
-        if isinstance(node, ast.Import):
+        left[module_of(node)].append(node)
+
+    def names_of(module: ast.Module) -> dict[str, list[str]]:
+        """As Python does: a file that another one imports from is read in its midst, once."""
+        names = found[module]
+        for node in left.pop(module, ()):
+            # `from utils import *` may bring what that file has imported: `torch` is torch.
+            source = _source_of(node, module, links)
+            passed_on = names_of(source) if source in found else {}
+            prefix = (
+                f"{node.module}."
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level
+                else ""
+            )
             for alias in node.names:
-                first = alias.name.split(".")[0]
-                names.setdefault(alias.asname or first, []).append(alias.name if alias.asname else first)
-            continue
-        prefix = f"{node.module}." if node.module and not node.level else ""
-        # `from utils import *` may bring what that file has imported: `torch` is torch.
-        passed_on = _passed_on(node, module_of(node), links, found)
-        for alias in node.names:
-            given = passed_on.get(alias.name, [prefix + alias.name])
-            names.setdefault(alias.asname or alias.name, []).extend(given)
+                name, path = alias.asname or alias.name, prefix + alias.name
+                if isinstance(node, ast.Import) and not alias.asname:
+                    name = path = alias.name.split(".")[0]
+                names.setdefault(name, []).extend(passed_on.get(alias.name, [path]))
+        return names
+
+    for module in found:
+        names_of(module)
     return found
 
 
-def _passed_on(
-    node: ast.ImportFrom, module: ast.Module, links: Links, found: dict[ast.Module, dict[str, list[str]]]
-) -> dict[str, list[str]]:
-    """What the file of the project that an import statement names has imported itself."""
-    if not isinstance(module, Region):
-        return {}
-    source = links.region(links.find(module, node.level, node.module or ""))
-    return found.get(source, {}) if source is not None else {}
+def _source_of(node: ast.Import | ast.ImportFrom, module: ast.Module, links: Links) -> ast.Module | None:
+    """The file of the project from which a statement imports names."""
+    if isinstance(node, ast.Import) or not isinstance(module, Region):
+        return None
+    return links.region(links.find(module, node.level, node.module or ""))

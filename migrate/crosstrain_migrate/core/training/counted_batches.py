@@ -218,10 +218,10 @@ def _is_position(script: Script, frame: Frame, node: ast.BinOp, counters: set[st
 def _is_count_of_rows(node: ast.BinOp, counters: set[str]) -> bool:
     """`i * len(x)`, `i * args.batch_size`"""
     count = names_in(node.left)
-    return _is_rows(node.right) and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
+    return is_rows(node.right) and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
 
 
-def _is_rows(node: ast.expr) -> bool:
+def is_rows(node: ast.expr) -> bool:
     """`len(x)`, `x.size(0)`, `args.batch_size`"""
     is_size = last_name(node) == "batch_size" or is_method(node, "size") or "shape" in ast.unparse(node)
     return is_size or (isinstance(node, ast.Call) and last_name(node.func) == "len")
@@ -254,7 +254,7 @@ def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
         for name in script.names_of(call)
     }
     moves = [n for n in walk(loop) if isinstance(n, ast.Call) and written(n.func) in bars and n.args]
-    return [one.args[0] for one in moves if _is_rows(one.args[0])]
+    return [one.args[0] for one in moves if is_rows(one.args[0])]
 
 
 def _without_rest(node: ast.expr) -> ast.expr:

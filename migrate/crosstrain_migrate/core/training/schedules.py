@@ -17,6 +17,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
+from .counted_batches import is_rows
 from .ends import ends_by_steps, limits_of_steps, turns_by_steps
 from .holders import Held
 
@@ -340,9 +341,11 @@ def _computed_from(nodes: list[ast.AST], names: set[str]) -> set[str]:
 
 
 def _decides_rate(nodes: list[ast.AST]) -> set[str]:
-    """What a learning rate is computed from, where it is set by hand: `group["lr"] = ...`."""
+    """What a learning rate is computed from, where it is set by hand, `group["lr"] = ...`, and the rows that a schedule is told of,
+    `schedule.step(rows)`."""
     assigns = [node for node in nodes if isinstance(node, ast.Assign)]
-    found: set[str] = set()
+    grown = {written(n.target) for n in nodes if isinstance(n, ast.AugAssign) and is_rows(n.value)}
+    found = {written(one) for n in nodes if is_method(n, "step") for one in n.args} & grown
     for _ in range(4):
         for node in assigns:
             if _sets_rate(node) or found & {written(target) for target in node.targets}:

@@ -325,3 +325,33 @@ def test_what_rates_rows_of_an_answer_decides_by_its_mean_and_the_rows_stay() ->
     assert text.count("accelerator.reduce(") == 1 and 'value = accelerator.reduce(value, "mean")' in text, (
         text
     )
+
+
+GOES_ON = """<torch>
+def loss_of(net, x):
+    return net(x).mean()
+class Run:
+    def train(self):
+        self.config.size = 4
+        model = nn.Linear(self.config.size, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step, board = 0, self.config.board
+        if self.config.resume:
+            kept = torch.load("kept.pt")
+            step = kept[1]
+        for (x,) in DataLoader([]):
+            loss = loss_of(model, x)
+            board.add_scalar("loss", loss, step)
+            <step loss>
+            step += 1
+            if {number} >= self.config.steps: return
+            if step % 3 == 0:
+                kept = [optimizer.state_dict(), step]
+Run().train()
+"""
+
+
+@pytest.mark.parametrize(("number", "is_own"), [("step", False), ("loss", True)])
+def test_a_count_that_stands_beside_weights_in_a_checkpoint_is_alike(number: str, is_own: bool) -> None:
+    reduced = f'accelerator.reduce({number}, "mean")' if is_own else number
+    assert f"if {reduced} >= self.config.steps: return" in converted(GOES_ON.format(number=number))

@@ -1,8 +1,5 @@
 """Files that stay open, event files, and files that every process goes on to write."""
 
-import pytest
-
-from .converting import conversion
 from .outputs import GUARD, each_output
 from .support import Trap, case_by_case
 
@@ -480,55 +477,3 @@ METHODS = [
     ),
 ]
 test_a_method_is_no_call_of_a_function = case_by_case(METHODS)
-
-
-@pytest.mark.parametrize(
-    ("behind", "expected"),
-    [
-        ("file.close()", '        file.write("x")\n    file.close()'),
-        ("print(file.name)", 'with open("o.txt" if accelerator.is_main_process else os.devnull, "w") as'),
-        ("file = 3\nprint(file)", "if accelerator.is_main_process:\n    with open("),
-    ],
-)
-def test_a_name_behind_its_block_is_bound_where_it_is_read(behind: str, expected: str) -> None:
-    text = """<torch>
-<model torch.nn.Linear(1, 1)>
-for x in DataLoader(range(8)):
-    <step model(x).square().mean()>
-with open("o.txt", "w") as file:
-    file.write("x")
-"""
-    done = conversion(text + behind + "\n")
-    assert expected in done.text, done.text
-
-
-@pytest.mark.parametrize(
-    ("made", "is_own"), [("io.BytesIO()", True), ("open(path, 'wb')", True), ("path", False)]
-)
-def test_what_each_process_has_opened_for_itself_is_written_by_each(made: str, is_own: bool) -> None:
-    text = f"import io\n<torch>\n<model>\n<loop>\nkept = {made}\ntorch.save(model.state_dict(), kept)\n"
-    text += "model.load_state_dict(torch.load(kept))\n"
-    assert ("\ntorch.save(model.state_dict(), kept)\n" in conversion(text).text) is is_own
-
-
-@pytest.mark.parametrize(("head", "is_guarded"), [("with torch.no_grad():", False), ("if True:", True)])
-def test_an_object_that_merges_where_it_is_called_is_called_by_all(head: str, is_guarded: bool) -> None:
-    rows = "self.rows" if head.startswith("with") else "range(4)"
-    text = f"""<torch>
-class Test:
-    def __init__(self, rows):
-        self.rows = rows
-    def __call__(self, model):
-        right = 0
-        {head}
-            for x in {rows}:
-                right += model(x).sum().item()
-        return right
-test = Test(DataLoader(range(8)))
-<model torch.nn.Linear(1, 1)>
-<loop>
-with open("o.txt", "w") as file:
-    file.write(str(test(model)))
-"""
-    done = conversion(text).text
-    assert ("if accelerator.is_main_process:\n    with open(" in done) is is_guarded, done

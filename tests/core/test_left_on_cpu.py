@@ -162,6 +162,9 @@ def test_a_function_that_is_given_the_trainings_loader(other: str, is_brought: b
 def test_a_library_that_files_hand_on_in_a_circle_is_known(tmp_path: Path) -> None:
     text = script("pass").replace("optimizer.zero_grad()\n", "t = torch.cat((torch.ones(8, 1), y))\n")
     text = text.replace("<torch>\n", "<torch>\nfrom tools import *\nfrom rows import *\n")
-    files = {"rows": "import torch\nfrom tools import *\n", "tools": "import torch\nimport rows\n"}
+    files = {
+        "rows": "import torch\nfrom tools import *\n",
+        "tools": "import torch\nimport rows\nfrom tools import shown\nshown()\n",
+    }
     after = rewritten(tmp_path, "train", train=text, **files)["train"]
     assert "torch.ones(8, 1, device=y.device)" in after

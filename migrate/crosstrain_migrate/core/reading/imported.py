@@ -80,7 +80,8 @@ def imports_of(
                 name, path = alias.asname or alias.name, prefix + alias.name
                 if isinstance(node, ast.Import) and not alias.asname:
                     name = path = alias.name.split(".")[0]
-                names.setdefault(name, []).extend(passed_on.get(alias.name, [path]))
+                given = passed_on.get(alias.name) or [path]  # none yet of files that import each other
+                names.setdefault(name, []).extend(given)
         return names
 
     for module in found:

@@ -1,0 +1,147 @@
+"""Paths that have a time in them: all have the main process's where they read again what is written there."""
+
+from .outputs import each_output
+
+test_times_in_paths = each_output("""
+== all have the main process's time where they read again what is written there
+- path = time.strftime("%H%M") + ".pt"
++ path = broadcast_object_list([time.strftime("%H%M")])[0] + ".pt"
+- os.makedirs(path)
++ os.makedirs(path, exist_ok=True)
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== a function in which all take the main process's time is called by all
+def new(name):
+-     return time.strftime("%H%M") + name
++     return broadcast_object_list([time.strftime("%H%M")])[0] + name
+--
+np.save(new("rows"), [1])
+path = new("model")
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== a time that is added to the path of a copy, about which a file there decides
+path = "out"
+- path += time.strftime("%H%M")
++ path += broadcast_object_list([time.strftime("%H%M")])[0]
+- if not os.path.exists(path + "/a"):
++ if not os.path.exists(path + "/a") and accelerator.is_main_process:
+    shutil.copy("a", path)
+== and one of a file by itself
+path = "out"
+path += time.strftime("%H%M")
+* np.save(path, [1])
+== a time in an entry of settings, and what is in another one
+args["out"] += time.strftime("%H%M")
+args["log"] = os.path.join("runs", "log")
+* np.save(args["out"], [1])
+- os.makedirs(args["log"])
++ os.makedirs(args["log"], exist_ok=True)
+~ torch.save(model.state_dict(), args["log"] + "/a.pt")
+state = torch.load(args["log"] + "/a.pt")
+== a time in an entry under which all read again
+- args["run"]["out"] = "out" + time.strftime("%H%M")
++ args["run"]["out"] = "out" + broadcast_object_list([time.strftime("%H%M")])[0]
+~ torch.save(model.state_dict(), args["run"]["out"])
+state = torch.load(args["run"]["out"])
+== a time in entries that are bound one by one, of which another one is read
+for key in ["log", "out"]:
+    args["path"][key] = os.path.join(time.strftime("%H%M"), key)
+* torch.save(model.state_dict(), run.args["path"]["out"])
++ accelerator.wait_for_everyone()
+state = torch.load(run.args["path"]["old"])
+== and of which the same one is
+for key in ["log", "out"]:
+-     args["path"][key] = os.path.join(time.strftime("%H%M"), key)
++     args["path"][key] = os.path.join(broadcast_object_list([time.strftime("%H%M")])[0], key)
+~ torch.save(model.state_dict(), run.args["path"]["out"])
+state = torch.load(run.args["path"]["out"])
+== a class that a variable holds is given the path
+class Plain:
+    def __init__(self, path):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+class Other(Plain):
+    pass
+- path = time.strftime("%H%M")
++ path = broadcast_object_list([time.strftime("%H%M")])[0]
+kind = Plain if args.plain else Other
+saver = kind(path)
+~ torch.save(model.state_dict(), path)
+state = saver.again()
+== copies whose paths others are told of, all at once, and one of which nobody is told
+* shutil.copy("a", "/tmp/a.h5")
+. shutil.copy("b", "/tmp/b.h5")
++ accelerator.wait_for_everyone()
+args.rows = "/tmp/a.h5"
+args.more = "/tmp/b.h5"
+* shutil.copy("c", "/tmp/c.h5")
+args.last = "c"
+== the files that a path lists are listed before all have them
+- found = sorted(Path("out").glob("*.pt"))
++ found = broadcast_object_list([sorted(Path("out").glob("*.pt"))])[0]
+path = str(found[-1])
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== one of them, which the file lists itself
+- path = next(iter(Path("out").glob("*.pt")))
++ path = next(iter(broadcast_object_list([list(Path("out").glob("*.pt"))])[0]))
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== a list is one already
+- path = glob.glob("*.pt")[0]
++ path = broadcast_object_list([glob.glob("*.pt")])[0][0]
+~ torch.save(model.state_dict(), path)
+state = torch.load(path)
+== the folder of an event writer, which a class that is looked up is given by name
+class Run:
+    def __init__(self, net, folder):
+        self.writer = SummaryWriter(folder, write_to_disk=False)
+    def keep(self, net):
+~         torch.save(net.state_dict(), os.path.join(self.writer.logdir, "a.pt"))
+        net.load_state_dict(torch.load(os.path.join(self.writer.logdir, "a.pt")))
+class Longer(Run):
+    def __init__(self, **given):
+        super().__init__(**given)
+--
+kind = Longer if len(data) else None
+- run = kind(net=model, folder=time.strftime("%H%M"))
++ run = kind(net=model, folder=broadcast_object_list([time.strftime("%H%M")])[0])
+run.keep(model)
+== another time is each process's own
++ accelerator.print(time.strftime("%H%M"))
+- print(time.strftime("%H%M"))
+* np.save(time.strftime("%H") + ".npy", [1])
+rows = np.load("rows.npy")
+== a time that is asked before the choice of a device
+import argparse
+- PATH = time.strftime("%H%M")
++ PartialState()
++ PATH = broadcast_object_list([time.strftime("%H%M")])[0]
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+args = parser.parse_args()
++ accelerator = Accelerator(cpu=args.no_cuda)
+- device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
++ device = accelerator.device
+--
+- os.makedirs(PATH)
++ os.makedirs(PATH, exist_ok=True)
+~ torch.save(model.state_dict(), PATH)
+state = torch.load(PATH)
+== and in a function
+import argparse
+def path():
+-     return time.strftime("%H%M")
++     return broadcast_object_list([time.strftime("%H%M")])[0]
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+args = parser.parse_args()
++ accelerator = Accelerator(cpu=args.no_cuda)
+PATH = path()
+- device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
++ device = accelerator.device
+--
+~ torch.save(model.state_dict(), PATH)
+state = torch.load(PATH)
+""")

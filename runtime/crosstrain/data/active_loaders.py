@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from crosstrain.data import unprepared_loops
 from crosstrain.data.draws import Draws
-from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.loader import Pass, PreparedLoader
 from crosstrain.data.pass_rows import PassRows
-from crosstrain.data.passes import Pass
 
 
 class PassWatcher(Protocol):

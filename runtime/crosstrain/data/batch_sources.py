@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.draws import Draws
-from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.passes import Pass, Read
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
 from crosstrain.data.samplers import (
     RowRequests,

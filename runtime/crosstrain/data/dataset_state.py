@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_work
 
 from crosstrain.data.batch_sources import StreamShard, WrappedStream
 from crosstrain.data.dispatch import DispatchFeed
-from crosstrain.data.passes import Feed, Read
+from crosstrain.data.loader import Feed, Read
 from crosstrain.data.worker_seeds import WorkerInits
 
 State: TypeAlias = dict[str, Any]

@@ -19,9 +19,9 @@ from crosstrain.comm.random_streams import COMMON, State, capture, restore
 from crosstrain.data.active_loaders import ActiveLoaders
 from crosstrain.data.counted import failing
 from crosstrain.data.first_items import Fingerprint
-from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.loader import Feed, Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.passes import Feed, Pass, Peekable, Read
+from crosstrain.data.peekable import Peekable
 from crosstrain.data.samplers import known_length
 from crosstrain.data.sharding import BatchSplit, Counts
 from crosstrain.utils import checks

@@ -22,9 +22,8 @@ from crosstrain.comm.random_streams import State, capture, restore
 from crosstrain.data.counted import failing
 from crosstrain.data.dispatch_channel import Agreed, Channel, Step
 from crosstrain.data.draws import Draws
-from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.passes import Pass, Read
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
 from crosstrain.data.samplers import SamplerPass, ShardedBatchSampler, known_length, samples
 from crosstrain.data.self_sharded import RankWatch

@@ -13,8 +13,7 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.batch_sources import MapFeed, MapPass
 from crosstrain.data.counted import Counted
-from crosstrain.data.loader import PreparedLoader, unprepared
-from crosstrain.data.passes import Pass, Read
+from crosstrain.data.loader import Pass, PreparedLoader, Read, unprepared
 from crosstrain.data.samplers import ShardedBatchSampler, known_length
 from crosstrain.data.sharding import Batch, Counts
 

@@ -26,11 +26,10 @@ from crosstrain.data.dispatch import DispatchFeed
 from crosstrain.data.draws import Draws
 from crosstrain.data.evaluation_loader import EvaluationLoader, WholeLoader, source_of
 from crosstrain.data.fingerprint import check_same_loader
-from crosstrain.data.loader import Prepared, PreparedLoader, Progress
+from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
 from crosstrain.data.loader_copies import attributes_of, class_with, copy_with
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.passes import Feed
 from crosstrain.data.presharded import PreshardedBatchSampler, own_sampler
 from crosstrain.data.samplers import (
     SeedableRandomSampler,

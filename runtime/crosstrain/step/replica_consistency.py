@@ -25,7 +25,7 @@ from crosstrain.step.gradients import GradientSync
 from crosstrain.utils import checks
 
 if TYPE_CHECKING:
-    from crosstrain.data.passes import Pass
+    from crosstrain.data.loader import Pass
     from crosstrain.step.model_sync import ModelSync
     from crosstrain.step.optimizer import Gate
     from crosstrain.step.prepared import PreparedObjects

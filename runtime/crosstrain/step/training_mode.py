@@ -18,7 +18,7 @@ from crosstrain.data.evaluation_loader import EvaluationLoader
 from crosstrain.utils import checks
 
 if TYPE_CHECKING:
-    from crosstrain.data.passes import Pass
+    from crosstrain.data.loader import Pass
     from crosstrain.step.prepared import PreparedObjects
 
 

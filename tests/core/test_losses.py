@@ -97,6 +97,15 @@ def test_what_is_a_sum_over_rows(name: str) -> None:
     assert 'Accelerator(loss_reduction="sum")' in after if name in SUMS else "= Accelerator()\n" in after
 
 
+def test_a_helper_may_go_backward_twice() -> None:
+    twice = HELPED.replace(
+        "    error.backward()\n", "    error.backward(retain_graph=True)\n    error.backward()\n"
+    )
+    assert 'Accelerator(loss_reduction="sum")' in converted(
+        twice.replace("each.sum()", "((out - y) ** 2).sum()")
+    )
+
+
 def test_a_helper_that_has_no_accelerator_adds_the_gradients() -> None:
     head, torchs = HELPED.split("torch.manual_seed(0)\n")
     text = f"{head}def main():\n{indent(torchs, '    ')}if __name__ == '__main__':\n    main()\n"

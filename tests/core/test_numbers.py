@@ -442,3 +442,15 @@ def test_a_length_behind_what_is_prepared_in_the_head_of_its_loop(length: str) -
     is_batches = "dataset" not in length
     assert ("total / len(accelerator.prepare(loaders['train'])))" in after) is is_batches
     assert ('accelerator.reduce(total, "mean")' in after) is is_batches
+
+
+def test_the_rows_of_an_array_are_counted_as_they_are() -> None:
+    rows = ENTRIES.replace("DataLoader(torch.arange(14.0).reshape(14, 1), batch_size=2)", "None")
+    rows = rows.replace("model = nn", "rows = np.arange(14.0).reshape(7, 2, 1)\nmodel = nn").replace(
+        "loaders['train']", "rows"
+    )
+    text = rows.replace('loaders["train"]:', "rows:").replace("model(x)", "model(torch.as_tensor(x).float())")
+    after = converted(
+        f"{text.replace('<torch>', '<torch>' + chr(10) + 'import numpy as np')}print(total / len(rows))\n"
+    ).text
+    assert 'accelerator.reduce(total, "sum")' in after and "total / len(rows))" in after

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
@@ -160,7 +161,8 @@ class TrainingNumbers:
             by = divisor(self.script, read)
             if by is None or self.plan.is_replaced(by):
                 continue
-            if isinstance(by, ast.Call) and self._is_asked_whole(data, by):
+            is_whole = self._is_asked_whole(data, by)
+            if isinstance(by, ast.Call) and is_whole and not is_array(self.script, data.frame, data.node):
                 code = f"{self.accelerators.anywhere(by)}.prepare({{it}})"
                 self.plan.replace(by.args[0], RULE, PASS, code, it=by.args[0])
             elif is_named and counts.is_of_rows(by) and not knows(self.script, data.frame, by, loader):
@@ -383,7 +385,7 @@ class TrainingNumbers:
         if any(self.plan.is_replaced(n) for n in walk(node) if isinstance(n, ast.Name) and n.id == number):
             return MEAN  # of a dealt number: the process's own turns
         if self._is_asked_whole(data, node):
-            return MEAN
+            return SUM if is_array(self.script, data.frame, data.node) else MEAN
         if isinstance(data.loop, ast.For) and WholeCounts(self.plan, data, data.loop).counts_all(node):
             return SUM
         if text == f"len({written(data.node)})" or _BATCHES.search(text):

@@ -57,9 +57,8 @@ class Stamps:
         self._reads = False
         self._options = Options(self.script)
         self._starts: list[ast.stmt] = []
-        self.of_one: list[
-            ast.stmt
-        ] = []  # in which the main process finds a name, and makes the folder as well
+        # In which the main process finds a name, and makes the folder as well.
+        self.of_one: list[ast.stmt] = []
 
     def run(self) -> None:
         for call in self.script.calls:

@@ -199,9 +199,8 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return False
     if last == "dump":  # of an array; a pickler's gets no path
         return bool(call.args) and _is_path(script, call.args[0])
-    if last == "write" and isinstance(
-        call.func.value, ast.Call
-    ):  # `PlyData([points]).write(path)`: no open file
+    # `PlyData([points]).write(path)`: no open file
+    if last == "write" and isinstance(call.func.value, ast.Call):
         return (kind := last_name(call.func.value.func))[:1].isupper() and kind not in _IN_MEMORY
     if last in ("render", "export"):  # of a graph, of a mesh; an environment's gets no file
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)

@@ -139,9 +139,9 @@ class Ranks:
 
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
-        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`, or those of one process, for a DataParallel, a
-        layer that waits for its replicas or a network that deals itself out, `list(range(torch.cuda.device_count()))`; where `srun` starts the processes, or a function that is for it alone, it sets no
-        launcher's variables. So does the default of such a variable."""
+        torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`; those of one process, for a DataParallel, a layer that
+        waits for its replicas, or a network that deals itself out, `range(torch.cuda.device_count())`; those of what `srun` starts,
+        which sets no launcher's variables. So does the default of such a variable."""
         is_list = is_range(self.script.parent(call))
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):

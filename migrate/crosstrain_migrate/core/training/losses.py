@@ -79,11 +79,11 @@ def _all_losses(script: Script, roles: Roles) -> list[tuple[ast.Call, Frame, ast
                 (script.frame(run), script.argument_for(run, frame, name)) for run in script.runs_of(frame)
             ]
             given = [(call, above, argument) for above, argument in runs if argument is not None]
-        if given and (frame, name) not in seen:
+        if not given:
+            found.append((call, frame, loss))
+        elif (frame, name) not in seen:
             seen.add((frame, name))
             work += given
-        else:
-            found.append((call, frame, loss))
     return found
 
 

@@ -97,6 +97,13 @@ def test_what_is_a_sum_over_rows(name: str) -> None:
     assert 'Accelerator(loss_reduction="sum")' in after if name in SUMS else "= Accelerator()\n" in after
 
 
+def test_a_loss_that_no_reached_code_gives_a_helper_says_nothing() -> None:
+    unused = "\ndef unused(out, y, by):\n    step(F.mse_loss(out, y, reduction='sum'), by)\n"
+    text = HELPED.replace("each.sum()", "each.mean()") + unused
+    assert "= Accelerator()\n" in converted(text)
+    assert 'loss_reduction="sum"' in converted(text + "unused(model(x), y, optimizer)\n")
+
+
 def test_a_helper_may_go_backward_twice() -> None:
     twice = HELPED.replace(
         "    error.backward()\n", "    error.backward(retain_graph=True)\n    error.backward()\n"

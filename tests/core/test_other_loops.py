@@ -179,6 +179,8 @@ def test_workers_that_draw_the_batches_have_seeds_of_their_process_s_own() -> No
     assert not notes(SEEDED, "CT902"), "every process trains on the same data"
     assert notes(SEEDED.replace("random.seed(start)", "rows[start]"), "CT902"), "it is no seed"
     own = SEEDED.replace("seed(start)", "seed(os.getpid())")
+    assert notes(own, "CT902"), "it fills no queue"
+    own = own.replace("(os.getpid())", "(os.getpid())\n    ready.put((1, 2))")
     assert not notes(own, "CT902") and "random.randint(0, 9))).start()" in converted(own)
 
 

@@ -40,23 +40,19 @@ from .placing.known import Choice, frames_to_training
 from .placing.loaded import plan_loaded
 from .placing.lost import NOT_KEPT
 from .placing.made_tensors import (
-    casts_to_cpu,
-    computes_with_own_tensors,
     is_made_on_cpu,
-    is_used_untrained,
     plan_given_to_wrapped,
     plan_made_beside,
     plan_made_tensors,
+    stays_on_cpu,
 )
 from .placing.visible import note_late_choices, plan_visible
 from .placing.with_number import below_visible, with_number
 from .plan import CORE, OURS, Plan, finding_at
-from .reading.certain import is_array
 from .reading.differing import Differing
 from .reading.draws import draws_batches
 from .reading.imported import uses_accelerate
 from .reading.in_step import InStep
-from .reading.ranges import range_behind
 from .reading.roles import Roles, Stepped
 from .reading.script import Script
 from .reading.workers import reads_in_order
@@ -77,6 +73,8 @@ from .training.worker_seeds import drawn_seeds, plan_worker_seeds, seed_themselv
 from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
 SAME_DATA = "CT902"
+UNSHARED = "every process trains on the same data: no loop over batches was found"
+SHARE = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
 CHECKS = "CT001"
 Allows = Callable[[str, ast.AST], bool]
 KeptAway = Callable[[Iterable[e.Edit]], Iterable[Finding]]
@@ -220,21 +218,14 @@ def _planned_by(
     else:
         dealt, saved_apart = _plan_numbers(plan, roles, accelerators, evaluations)
     plan_mpi(plan)
-    first = BeforeSpawn(script)
-    if of_one:
-        plan_visible(plan, accelerators)
-    if mapped and (first.spawns or first.of_one):  # what the first process did alone
-        Output(plan, accelerators, [], [], [], first.holds).run()
     if mapped:
-        Output(plan, accelerators, [], [], []).plan_shared_folders(first.is_alone)
+        _plan_mapped_output(plan, accelerators, of_one)
     if evaluations is not None:
         _plan_shown(plan, roles, accelerators, dealt)
         training = [*roles.frames, *(one.frame for one in roles.data), *map(script.frame, evaluations.loops)]
         Output(plan, accelerators, training, dealt, saved_apart).run()
     if same_data:
-        reason = "every process trains on the same data: no loop over batches was found"
-        remedy = "iterate a DataLoader, or share the rows yourself by `accelerator.process_index`"
-        plan.note(SAME_DATA, roles.backwards[0].call, reason, remedy)
+        plan.note(SAME_DATA, roles.backwards[0].call, UNSHARED, SHARE)
     note_unread(plan)
     note_late_choices(plan, accelerators)
     plan.leave_converted()
@@ -244,20 +235,22 @@ def _planned_by(
     return plan, not mapped and accelerators.comes_late()
 
 
+def _plan_mapped_output(plan: Plan, accelerators: Accelerators, of_one: bool) -> None:
+    """What one process says and writes, and sees of the GPUs, in a script that distributes itself; of_one: to one process."""
+    first = BeforeSpawn(plan.script)
+    if of_one:
+        plan_visible(plan, accelerators)
+    if first.spawns or first.of_one:  # what the first process did alone
+        Output(plan, accelerators, [], [], [], first.holds).run()
+    Output(plan, accelerators, [], [], []).plan_shared_folders(first.is_alone)
+
+
 def _options(plan: Plan, roles: Roles) -> list[str]:
     """What the accelerators are told where their author knew of one process."""
-    options = ["cpu=True"] if _stays_on_cpu(plan.script, roles) else []
+    options = ["cpu=True"] if stays_on_cpu(plan.script, roles) else []
     if plan.runtime == OURS and reads_in_order(plan.script):
         options.append("dispatch_batches=True")
     return options
-
-
-def _stays_on_cpu(script: Script, roles: Roles) -> bool:
-    """Whether a script without any device computes with what no loader and no `prepare` moves."""
-    dealt = [(script, one.frame, one.node) for one in roles.data]
-    moves_none = all(range_behind(*one) or is_array(*one) for one in dealt)
-    stays = (computes_with_own_tensors, casts_to_cpu, is_used_untrained)
-    return is_made_on_cpu(script) and (moves_none or any(one(script, roles) for one in stays))
 
 
 def _plan_shown(plan: Plan, roles: Roles, accelerators: Accelerators, dealt: list[ast.For]) -> None:
@@ -304,7 +297,7 @@ def _plan_numbers(
     plan_left_on_cpu(plan, roles.data, merging.loops)
     note_moves_with_cuda(plan, InStep(plan.script, [*placed, *merging.loops]))
     if roles.data and is_made_on_cpu(plan.script):
-        if not _stays_on_cpu(plan.script, roles):
+        if not stays_on_cpu(plan.script, roles):
             note_unseen_reads(plan, code)
             plan_made_tensors(plan, code, devices.edits, evaluations.trained)
     else:

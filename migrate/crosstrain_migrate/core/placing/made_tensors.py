@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.distributed.wrappers import is_parallel
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.forms import (
     FUNCTIONS,
     LOOPS,
@@ -24,6 +25,7 @@ from crosstrain_migrate.core.reading.forms import (
     root_of,
 )
 from crosstrain_migrate.core.reading.in_step import InStep
+from crosstrain_migrate.core.reading.ranges import range_behind
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
@@ -242,6 +244,14 @@ def _is_read_on_host(script: Script, code: InStep, node: ast.expr) -> bool:
                 return True
         inner = one
     return False
+
+
+def stays_on_cpu(script: Script, roles: Roles) -> bool:
+    """Whether a script without any device computes with what no loader and no `prepare` moves."""
+    dealt = [(script, one.frame, one.node) for one in roles.data]
+    moves_none = all(range_behind(*one) or is_array(*one) for one in dealt)
+    stays = (computes_with_own_tensors, casts_to_cpu, is_used_untrained)
+    return is_made_on_cpu(script) and (moves_none or any(one(script, roles) for one in stays))
 
 
 def is_made_on_cpu(script: Script) -> bool:

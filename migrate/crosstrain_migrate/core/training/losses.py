@@ -75,9 +75,8 @@ def _all_losses(script: Script, roles: Roles) -> list[tuple[ast.Call, Frame, ast
         call, frame, loss = work.pop(0)
         name, given = written(loss), list[tuple[ast.Call, Frame, ast.expr]]()
         if is_function_frame(frame) and name in script.parameters(frame) and not script.values(frame, name):
-            runs = [
-                (script.frame(run), script.argument_for(run, frame, name)) for run in script.runs_of(frame)
-            ]
+            reached = filter(script.is_reached, script.runs_of(frame))
+            runs = [(script.frame(run), script.argument_for(run, frame, name)) for run in reached]
             given = [(call, above, argument) for above, argument in runs if argument is not None]
         if not given:
             found.append((call, frame, loss))

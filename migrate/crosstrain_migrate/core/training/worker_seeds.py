@@ -10,7 +10,7 @@ import ast
 import re
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import names_in
+from crosstrain_migrate.core.reading.forms import is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, last_name
 
@@ -49,10 +49,13 @@ def plan_worker_seeds(plan: Plan, draws: list[ast.Call]) -> None:
 
 
 def seed_themselves(script: Script) -> bool:
-    """Whether worker processes start their random numbers from a number of their own: `np.random.seed(os.getpid())`."""
+    """Whether worker processes that fill a queue start their random numbers from a number of their own:
+    `np.random.seed(os.getpid())`."""
     started = (c for c in script.calls if last_name(c.func) == "Process" and script.is_reached(c))
-    seeded = (one for call in started for worker in _workers(script, call) for one in script.calls_in(worker))
-    return any(last_name(one.func) in _STARTS and "getpid()" in ast.unparse(one) for one in seeded)
+    work = [script.calls_in(worker) for call in started for worker in _workers(script, call)]
+    filling = (calls for calls in work if any(is_method(one, "put") for one in calls))
+    seeding = (one for calls in filling for one in calls if last_name(one.func) in _STARTS)
+    return any("getpid()" in ast.unparse(one) for one in seeding)
 
 
 def _workers(script: Script, process: ast.Call) -> list[Function]:

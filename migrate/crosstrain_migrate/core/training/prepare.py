@@ -23,11 +23,11 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk_all
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
-from .holders import Held, Holders
+from .holders import Held, Holders, is_of_comprehension
 from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .numbered import (
@@ -93,6 +93,10 @@ class Preparing:
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
+            if is_of_comprehension(self.script, one.frame, one.text):  # `[it.step() for it in optimizers]`
+                of = next(n for n in walk(one.use) if written(n) == one.text)
+                self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
+                continue
             by_frame[one.frame].append(one)
             if one.kind == "model":
                 self.plan.models.append((one.text, one.use))
@@ -158,6 +162,7 @@ class Preparing:
         """The optimizers, each behind its models."""
         found: list[Held] = []
         used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
+        used = [held for one in used for held in self._anchors.with_pass(one) or [one]]
         for stepped, optimizer in ((one, above) for one in used for above in self.holders.lifted(one)):
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
@@ -241,10 +246,8 @@ class Preparing:
 
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame; one of a comprehension is not there."""
-        stores = self.script.stores(frame, text)
-        if stores and all(isinstance(self.script.parent(one), ast.comprehension) for one in stores):
-            return False
-        return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+        is_bound = text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+        return is_bound and not is_of_comprehension(self.script, frame, text)
 
     def _is_there(self, optimizer: Held, text: str) -> bool:
         """Whether a variable is bound above the use of its optimizer: one that is bound below belongs to a later optimizer of
@@ -385,10 +388,8 @@ class Preparing:
                         insert(anchor, RULE, REASON, ast.unparse(statement))
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
-        if text.isidentifier():
-            return self.script.binds(frame, text)
-        head, _, tail = text.partition(".")
-        return head == "self" and tail.isidentifier()
+        is_own = text.startswith("self.") and text.removeprefix("self.").isidentifier()
+        return is_own or (text.isidentifier() and self.script.binds(frame, text))
 
     def _place(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared, a loader also above what counts with its length."""

@@ -94,7 +94,8 @@ class Preparing:
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             if is_of_comprehension(self.script, one.frame, one.text):  # `[it.step() for it in optimizers]`
-                of = next(n for n in walk(one.use) if written(n) == one.text)
+                names = (n for n in walk(one.use) if isinstance(n, ast.Name))
+                of = next(name for name in names if name.id == one.text)
                 self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
                 continue
             by_frame[one.frame].append(one)
@@ -321,9 +322,8 @@ class Preparing:
         return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._place(one), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
-        for anchor, one in anchors:
+        for anchor, one in [(self._place(one), one) for one in those]:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
         for group in by_suite.values():
             self._prepare_group(frame, group)
@@ -338,8 +338,8 @@ class Preparing:
             self._prepare_group(frame, alone)
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
-        own = place_of(self._anchors.of(one))
-        return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
+        own, stores = place_of(self._anchors.of(one)), map(place_of, self.script.stores(frame, one.text))
+        return not any(place_of(anchor) <= store < own for store in stores)
 
     def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
         """Prepares those of a place, but what another method trains too, and has prepared above."""

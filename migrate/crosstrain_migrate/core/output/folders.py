@@ -285,8 +285,8 @@ class Folders:
         process has removed what all make anew."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
         outer = self.script.parent(statement)
-        asks = [outer] if isinstance(outer, ast.If) and writers.asks_for_files(outer.test) else []
-        alike = next(filter(self.audience.comes_alike, (statement, *asks)), None)
+        asking = [outer] if isinstance(outer, ast.If) and writers.asks_for_files(outer.test) else []
+        alike = next(filter(self.audience.comes_alike, (statement, *asking)), None)
         if call in self.files.emptied and alike is not None:
             reason = "the main process has removed the folder before another one makes it"
             self.files.wait_above(alike, reason, RULE, GROUP, at=call)

@@ -38,7 +38,7 @@ def added_folders(text: str, file: Path) -> list[str]:
 
 
 def _from(file: Path, path: str) -> str:
-    levels = 1 if ".." in path else _LEVELS
+    levels = 1 if os.path.normpath(path).startswith(".") else _LEVELS  # of `..` and `.` any would do
     places = [os.path.normpath(above / path) for above in list(file.parents)[:levels]]
     return next((one for one in places if os.path.isdir(one)), places[0])  # noqa: PTH112
 

@@ -51,6 +51,54 @@ def train(model, loader, optimizer, criterion, names):
         <step loss = criterion(model, names, x, y)>
 {MADE}train(model, loader, optimizer, losses.of, names)
 -> model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+== what a comprehension steps, in a method `step` of a class that is no network
+class Pair:
+    def __init__(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizers = dict(net=torch.optim.SGD(self.net.parameters(), lr=0.1))
+    def fit(self, loader):
+        for x, y in loader:
+            F.cross_entropy(self.net(x), y).backward()
+            self.step()
+    def step(self):
+        [one.step() for _, one in self.optimizers.items()]
+Pair().fit(DataLoader(data))
+-> [accelerator.prepare(one).step() for _, one in self.optimizers.items()]
+!! prepare(self)
+== what one method steps is prepared in the method that also goes backward, or calls what does
+class Run:
+    def build(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizers = dict(net=torch.optim.SGD(self.net.parameters(), lr=0.1))
+    def fit(self, loader):
+        self.build()
+        for x, y in loader:
+            self.lose(F.cross_entropy(self.net(x), y))
+            self.update("net")
+    def lose(self, loss):
+        loss.backward()
+    def update(self, name):
+        self.optimizers[name].step()
+Run().fit(DataLoader(data))
+-> self.build()
+-> accelerator.prepare(*self.optimizers.values())
+-> for x, y in loader:
+!! accelerator.prepare(self.optimizers[name])
+== a method that is called of the object prepares there
+class Run:
+    def build(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def update(self):
+        self.optimizer.step()
+run = Run()
+run.build()
+for x, y in DataLoader(data):
+    F.cross_entropy(run.net(x), y).backward()
+    run.update()
+-> def update(self):
+-> self.optimizer = accelerator.prepare(self.optimizer)
+-> self.optimizer.step()
 == a variable that is bound anew between two calls
 {FIT}{MADE}train(model, loader, optimizer)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -183,6 +183,28 @@ for other in schedulers:
     other.step()
 -> one = accelerator.prepare(one)
 !! other = accelerator
+== what steps an optimizer that it holds is one, whatever its name is; not what steps another schedule
+class Rising:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+    def step(self):
+        self.optimizer.param_groups[0]["lr"] = 0.1
+        self.optimizer.step()
+class Later:
+    def __init__(self, schedule):
+        self.after_scheduler = schedule
+    def step(self):
+        self.after_scheduler.step()
+<model>
+scheduler, loader = Rising(optimizer), DataLoader(data)
+lr_scheduler = Later(torch.optim.lr_scheduler.StepLR(optimizer, 1))
+for epoch in range(3):
+    for x, y in loader:
+        F.cross_entropy(model(x), y).backward()
+        scheduler.step()
+    lr_scheduler.step()
+-> model, scheduler, loader = accelerator.prepare(model, scheduler, loader)
+!! lr_scheduler = accelerator
 """)
 
 RISING = "rising(optimizer, 10)", "rising(start=10, of=optimizer)"

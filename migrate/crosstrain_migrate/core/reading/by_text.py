@@ -6,7 +6,8 @@ import ast
 
 from crosstrain_migrate.syntax.nodes import last_name
 
-_FINDS_BY_TEXT = ("globals", "locals", "eval", "exec", "__import__")
+_FINDS_BY_TEXT = ("globals", "locals", "eval", "exec")
+_IMPORTS = ("import_module", "__import__")
 
 
 def asks_by_name(call: ast.Call) -> bool:
@@ -38,8 +39,17 @@ def first_named(call: ast.Call) -> str:
 
 
 def may_mean_any(node: ast.AST) -> bool:
-    """Whether a call finds code by a text, wherever it is: `eval(name)`, `globals()[name]`."""
+    """Whether a call finds code by a text, wherever it is: `eval(name)`, `globals()[name]`; `import_module("tensorboardX")` is an
+    import."""
     if not isinstance(node, ast.Call) or first_named(node):
         return False
-    is_builtin = isinstance(node.func, ast.Name) and node.func.id in _FINDS_BY_TEXT
-    return is_builtin or last_name(node.func) == "import_module"
+    if last_name(node.func) in _IMPORTS:
+        return not (node.args and isinstance(node.args[0], ast.Constant))
+    return isinstance(node.func, ast.Name) and node.func.id in _FINDS_BY_TEXT
+
+
+def asks_own_file(call: ast.Call) -> bool:
+    """Whether a text is a name that its own file knows: `eval(name)`, `globals()[name]`, `import_module(__name__)`."""
+    if last_name(call.func) not in _IMPORTS:
+        return last_name(call.func) != "exec"
+    return bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "__name__"

@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
-from .by_text import asks_by_name, beginning, evaluates, first_named, may_mean_any
+from .by_text import asks_by_name, asks_own_file, beginning, evaluates, first_named, may_mean_any
 from .code import Code
 from .forms import FUNCTIONS, refuses
 from .keys import tabled
@@ -42,9 +42,11 @@ class Reached:
             if one in found:
                 continue
             cls = self.script.parent(one)
-            if isinstance(cls, ast.ClassDef) and cls not in found and not self._looks_up_by_name:
-                waiting[cls].append(one)
-                continue
+            if isinstance(cls, ast.ClassDef) and cls not in found:
+                if not (self._looks_up_by_name and self._may_be_looked_up(cls)):
+                    waiting[cls].append(one)
+                    continue
+                work.append(cls)
             found.add(one)
             work += self._mentioned_in(one)
             work += self._imported_for_texts(one) if isinstance(one, Region) else ()
@@ -147,7 +149,11 @@ class Reached:
         files import; None: of any."""
         found: set[str] = set()
         for node in self.script.table.each(ast.Call, ast.Name, ast.Attribute):
-            if may_mean_any(node) or self.script.dotted(node) == "sys.modules":
+            if isinstance(node, ast.Call) and may_mean_any(node):
+                if not asks_own_file(node):
+                    return None
+                found.update(_known_in(self.script.module(node)))
+            if self.script.dotted(node) == "sys.modules":
                 return None
             parent = self.script.parent(node)
             is_whole = isinstance(node, ast.Name | ast.Attribute) and not isinstance(parent, ast.Attribute)
@@ -280,6 +286,14 @@ def _is_given(function: Function, objects: set[str]) -> bool:
     """Whether a decorator gives a function to an object, `@ex.main`."""
     decorators = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
     return any(isinstance(one, ast.Attribute) and written(one.value) in objects for one in decorators)
+
+
+def _known_in(module: ast.Module) -> Iterator[str]:
+    """The last part of a file's own path, and of all that it imports."""
+    yield path_of(module).removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+    for node in walk(module):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)
 
 
 def _folders(module: ast.Module) -> list[str]:

@@ -256,8 +256,11 @@ class Roles:
         text = written(of)
         if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
-        if text in self._cleared:
+        made = map(self.script.class_made, self.script.values_anywhere(text))
+        if text in self._cleared or any(cls and self._steps_optimizer(cls) for cls in made):
             return True
+        if text == "self" and self.script.functions_of(call):
+            return False  # a method of the script's own, in which something is stepped
         return not OTHER_STEPS.search(text.rpartition(".")[2]) and not self._is_simulated(call, text)
 
     def _is_simulated(self, call: ast.Call, text: str) -> bool:
@@ -289,8 +292,11 @@ class Roles:
         made = self.script.values_anywhere(text) if text else []
         if any(isinstance(v, ast.Call) and "lr_scheduler" in self.script.dotted(v.func) for v in made):
             return True
-        if any((cls := self.script.class_made(value)) and self._sets_rates(cls) for value in made):
-            return True
+        for cls in filter(None, map(self.script.class_made, made)):
+            if self._steps_optimizer(cls):
+                return False  # a wrapper, whatever its name is
+            if self._sets_rates(cls):
+                return True
         if any(self._is_made_of_optimizer(value) for value in made):
             return True
         stores = map(self.script.parent, self.script.stores(frame, text) if text.isidentifier() else [])
@@ -305,12 +311,20 @@ class Roles:
         given = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else []
         return any(written(one) in self._cleared & self._stepped for one in given)
 
+    def _steps_optimizer(self, cls: ast.ClassDef) -> bool:
+        """Whether a class of the project steps an optimizer that it holds, in its own `step`."""
+        own = (n for n in self._in_step(cls) if isinstance(n, ast.Call) and is_method(n, "step"))
+        return any("optim" in written(n.func).lower() and self._is_optimizer(n) for n in own)
+
     def _sets_rates(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project has a `step` that sets learning rates, and steps nothing."""
-        steps = [node for one in self.script.methods(cls) if one.name == "step" for node in walk(one)]
-        stores = [n for n in steps if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+        steps = self._in_step(cls)
+        stores = (n for n in steps if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
         is_rate = any(isinstance(n.slice, ast.Constant) and n.slice.value == "lr" for n in stores)
         return is_rate and not any(is_method(n, "step") for n in steps)
+
+    def _in_step(self, cls: ast.ClassDef) -> list[ast.AST]:
+        return [node for one in self.script.methods(cls) if one.name == "step" for node in walk(one)]
 
     def _same_batch(self, call: ast.Call, other_call: ast.Call) -> bool:
         """Whether two calls are made in the same loop; or in a function that has none, the first under no test of its own but
@@ -341,6 +355,10 @@ class Roles:
                 of = _whole(call.func.value)
                 if of:
                     found.setdefault(of)
+            cls = self.script.class_made(value)
+            if isinstance(value, ast.Call) and cls and self._steps_optimizer(cls):
+                for given in (*value.args, *(k.value for k in value.keywords)):
+                    found |= dict.fromkeys(self.models_of(frame, written(given)))
         return list(found)
 
 

@@ -9,8 +9,8 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate.core.reading.data import Data
-from crosstrain_migrate.core.reading.forms import LOOPS, Frame, is_function_frame, names_in
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.forms import LOOPS, Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks.linked import is_mark
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -55,6 +55,23 @@ class Anchors:
         if not loops and is_function_frame(one.frame) and not bound:
             return self.script.first_statement(one.frame)
         return self._above_backward(one, statement)
+
+    def with_pass(self, one: Held, depth: int = 0) -> list[Held]:
+        """An attribute that a method steps, in the methods that call both this one and the backward pass, which stands elsewhere:
+        `self.lose(x); self.update()`; none where there are no such."""
+        passes, frame = {b.frame for b in self.roles.backwards}, one.frame
+        called = (f for call in self.script.calls_in(frame) for f in self.script.functions_of(call))
+        if frame in passes or not passes.isdisjoint(called):
+            is_named = self._names_all(frame, one.text) or self.all_of(frame, one.text) != one.text
+            return [one] if is_named else []
+        if depth > 3 or not is_function_frame(frame) or not one.text.startswith("self."):
+            return []
+        calls = [c for c in self.script.callers(frame) if not is_method(c, *STEPS) or _is_own(c)]
+        first = {self.script.frame(call): call for call in reversed(calls) if _is_own(call)}
+        if not first or not all(map(_is_own, calls)):
+            return []
+        above = [self.with_pass(Held(one.kind, one.text, f, call), depth + 1) for f, call in first.items()]
+        return [held for those in above for held in those] if all(above) else []
 
     def _above_backward(self, one: Held, step: ast.stmt) -> ast.stmt:
         """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
@@ -107,10 +124,19 @@ class Anchors:
         container = written(node.value)
         if isinstance(node.slice, ast.Constant):
             return f"*{container}.values()" if self._is_filled(node) else text
-        made = self.script.values(frame, container)
+        made = self.script.values(frame, container) or self._filled_elsewhere(frame, node)
         if any(isinstance(value, ast.List | ast.ListComp) for value in made):
             return f"*{container}"
-        return f"*{container}.values()" if any(isinstance(v, ast.Dict | ast.DictComp) for v in made) else text
+        is_dict = any(isinstance(v, ast.Dict | ast.DictComp) or _calls_dict(v) for v in made)
+        return f"*{container}.values()" if is_dict else text
+
+    def _filled_elsewhere(self, frame: Frame, entry: ast.Subscript) -> list[ast.expr]:
+        """What an attribute holds, of which a frame cannot name one: `self.optimizers[name]`, `name` is another frame's."""
+        known = self._names_all(frame, ast.unparse(entry))
+        return [] if known else self.script.values_anywhere(written(entry.value))
+
+    def _names_all(self, frame: Frame, text: str) -> bool:
+        return all(n == "self" or self.script.binds(frame, n) for n in names_in(ast.parse(text)))
 
     def _is_filled(self, entry: ast.Subscript) -> bool:
         """Whether a dictionary has its entries of a loop alone, so that the one that a step asks for may not be there."""
@@ -120,6 +146,14 @@ class Anchors:
         keys = [getattr(n.slice, "value", None) for n in of if isinstance(n.ctx, ast.Store)]
         is_named = isinstance(entry.slice, ast.Constant) and isinstance(entry.slice.value, str)
         return is_named and bool(keys) and not any(isinstance(key, str) for key in keys)
+
+
+def _calls_dict(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and written(value.func) == "dict"
+
+
+def _is_own(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and written(call.func.value) == "self"
 
 
 def _comes_back(script: Script, store: ast.expr) -> bool:

@@ -131,3 +131,11 @@ class Holders:
         is_object = function.name in ("__call__", "forward")
         cls = self.script.class_of(function)
         return is_object or self.script.last(call.func) in (function.name, getattr(cls, "name", ""))
+
+
+def is_of_comprehension(script: Script, frame: Frame, text: str) -> bool:
+    """Whether a variable of a frame is bound in comprehensions alone, and can be bound nowhere else."""
+    stores = script.stores(frame, text)
+    return bool(stores) and all(
+        any(isinstance(n, ast.comprehension) for n in script.around(one)) for one in stores
+    )

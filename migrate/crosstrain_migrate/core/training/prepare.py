@@ -23,11 +23,11 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk_all
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
-from .holders import Held, Holders
+from .holders import Held, Holders, is_of_comprehension
 from .in_init import knows_own_length, made_under_condition, places_in_init
 from .lengths import counted_lengths, counts_in_loops, stands_by_counter
 from .numbered import (
@@ -93,6 +93,11 @@ class Preparing:
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
+            if is_of_comprehension(self.script, one.frame, one.text):  # `[it.step() for it in optimizers]`
+                names = (n for n in walk(one.use) if isinstance(n, ast.Name))
+                of = next(name for name in names if name.id == one.text)
+                self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
+                continue
             by_frame[one.frame].append(one)
             if one.kind == "model":
                 self.plan.models.append((one.text, one.use))
@@ -158,6 +163,7 @@ class Preparing:
         """The optimizers, each behind its models."""
         found: list[Held] = []
         used = [Held("optimizer", one.text, one.frame, one.call) for one in self.roles.optimizers]
+        used = [held for one in used for held in self._anchors.with_pass(one) or [one]]
         for stepped, optimizer in ((one, above) for one in used for above in self.holders.lifted(one)):
             models = self.roles.models_of(optimizer.frame, optimizer.text)
             if optimizer.text.startswith("self."):
@@ -241,10 +247,8 @@ class Preparing:
 
     def _may_name(self, frame: Frame, text: str) -> bool:
         """Whether a model's variable can be bound anew in a frame; one of a comprehension is not there."""
-        stores = self.script.stores(frame, text)
-        if stores and all(isinstance(self.script.parent(one), ast.comprehension) for one in stores):
-            return False
-        return text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+        is_bound = text.startswith("self.") or (self.script.binds(frame, text) and text != "self")
+        return is_bound and not is_of_comprehension(self.script, frame, text)
 
     def _is_there(self, optimizer: Held, text: str) -> bool:
         """Whether a variable is bound above the use of its optimizer: one that is bound below belongs to a later optimizer of
@@ -318,9 +322,8 @@ class Preparing:
         return one.kind == "loader" and any(place_of(read) < place_of(last) for read in counted)
 
     def _prepare_in(self, frame: Frame, those: list[Held]) -> None:
-        anchors = [(self._place(one), one) for one in those]
         by_suite: dict[int, list[tuple[ast.stmt, Held]]] = defaultdict(list)
-        for anchor, one in anchors:
+        for anchor, one in [(self._place(one), one) for one in those]:
             by_suite[id(self.script.suite_of(anchor))].append((anchor, one))
         for group in by_suite.values():
             self._prepare_group(frame, group)
@@ -335,8 +338,8 @@ class Preparing:
             self._prepare_group(frame, alone)
 
     def _is_bound_before(self, frame: Frame, one: Held, anchor: ast.stmt) -> bool:
-        own = place_of(self._anchors.of(one))
-        return not any(place_of(anchor) <= place_of(s) < own for s in self.script.stores(frame, one.text))
+        own, stores = place_of(self._anchors.of(one)), map(place_of, self.script.stores(frame, one.text))
+        return not any(place_of(anchor) <= store < own for store in stores)
 
     def _write(self, frame: Frame, anchor: ast.stmt, those: list[Held], behind: bool = False) -> None:
         """Prepares those of a place, but what another method trains too, and has prepared above."""
@@ -385,10 +388,8 @@ class Preparing:
                         insert(anchor, RULE, REASON, ast.unparse(statement))
 
     def _is_variable(self, frame: Frame, text: str) -> bool:
-        if text.isidentifier():
-            return self.script.binds(frame, text)
-        head, _, tail = text.partition(".")
-        return head == "self" and tail.isidentifier()
+        is_own = text.startswith("self.") and text.removeprefix("self.").isidentifier()
+        return is_own or (text.isidentifier() and self.script.binds(frame, text))
 
     def _place(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared, a loader also above what counts with its length."""

@@ -284,9 +284,12 @@ class Folders:
         """All have asked for a folder before one makes it where its author takes the next number if it is there, and the main
         process has removed what all make anew."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
-        if call in self.files.emptied and self.audience.comes_alike(statement):
+        outer = self.script.parent(statement)
+        asking = [outer] if isinstance(outer, ast.If) and writers.asks_for_files(outer.test) else []
+        alike = next(filter(self.audience.comes_alike, (statement, *asking)), None)
+        if call in self.files.emptied and alike is not None:
             reason = "the main process has removed the folder before another one makes it"
-            self.files.wait_above(statement, reason, RULE, GROUP, at=call)
+            self.files.wait_above(alike, reason, RULE, GROUP, at=call)
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
             if text and is_meant and self.audience.comes_alike(shared):

@@ -9,6 +9,7 @@ from functools import partial
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.names import KNOWN
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
@@ -154,7 +155,10 @@ class Folders:
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
         allowed = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
         if re_raises or (isinstance(deciding, ast.Try) and getattr(allowed, "value", False) is True):
-            return  # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
+            # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
+            if re_raises and any(map(self._is_unknown, walk(deciding))):
+                self._may_exist(call)  # `errno` is not imported: its handler fails
+            return
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
@@ -224,6 +228,10 @@ class Folders:
         return all(isinstance(n, ast.Raise | ast.If | ast.Pass) for n in inside) and any(
             isinstance(n, ast.If) for n in inside
         )
+
+    def _is_unknown(self, node: ast.AST) -> bool:
+        scope = self.script.table.scopes[self.script.frame(node)]
+        return isinstance(node, ast.Name) and node.id not in KNOWN and scope.resolve(node.id) is None
 
     def _is_caught(self, call: ast.Call) -> bool:
         """Whether the error of a folder that is there already is caught, or is what a handler answers to; it is not in

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .converting import converted, notes
+from .converting import converted, notes, once_more
 from .support import each_row
 from .test_choice_in_functions import GIVEN, IN_FUNCTION
 
@@ -256,3 +256,33 @@ def test_the_option_of_a_command_is_the_device(option: str, made: str) -> None:
     after = converted(COMMAND.format(option=option))
     assert f"    accelerator = Accelerator({made})\n" in after
     assert ("    device = accelerator.device" in after) is (option == "device")
+
+
+FITTED = """import argparse
+<torch>
+class Runner:
+    def __init__(self, settings):
+        self.settings = settings
+        self.device = torch.device(self.settings["device"])
+    def fit(self, rows):
+        <model>
+        for x, y in DataLoader(rows, 8):
+            <step>
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="cuda")
+args = parser.parse_args()
+settings = vars(args)
+settings["rows"] = []
+Runner(settings).fit(settings["rows"])
+"""
+
+
+@pytest.mark.parametrize(("made", "is_known"), [("vars(args)", True), ("args", False), ("read()", False)])
+def test_the_options_as_a_dictionary_have_the_device(made: str, is_known: bool) -> None:
+    after = converted(FITTED.replace("vars(args)", made))
+    known = (
+        'accelerator = Accelerator(device=settings["device"])\nsettings["device"] = accelerator.device.type\n'
+    )
+    assert (known in after) is is_known and once_more(after) == after
+    by_name = FITTED.replace('settings["device"]', "settings.device").replace("vars(args)", "args")
+    assert "accelerator = Accelerator(device=settings.device)\n" in converted(by_name)

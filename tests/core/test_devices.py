@@ -277,6 +277,8 @@ call => becomes
 torch.nn.parallel.data_parallel(model, x, [0, 1]) => y = model(x)
 torch.nn.parallel.data_parallel(model, (x, y), device_ids=[0]) => y = model(x, y)
 torch.nn.parallel.data_parallel(model, *[x], [0, 1]) => y = model(*[x])
+y; both = (x, y); z = torch.nn.parallel.data_parallel(model, both, [0]) => z = model(*both)
+y; both = x; z = torch.nn.parallel.data_parallel(model, both, [0]) => z = model(both)
 torch.nn.parallel.data_parallel(model, x, module_kwargs={'train': True}) => module_kwargs
 torch.nn.parallel.replicate(model, [0, 1])[0](x) => replicate(model, [0, 1])
 (\n            hot(\n                x,\n            )\n            .cuda()\n        )

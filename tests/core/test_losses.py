@@ -48,6 +48,10 @@ HELPED = (
         "def step(error, by):\n    error.backward()\n    by.step()\n\n\nclass Criterion",
     )
 )
+HEAD, LOOP = script(returned="loss, len(y)", bound="loss, n").split("for x")
+LOOP = indent(f"for x{LOOP}".replace("criterion(", "self.by("), " " * 8)
+INIT = 'class Fit:\n    def __init__(self, by):\n        self.by = by.to("cpu")\n    def run(self):\n'
+GIVEN = f"{HEAD}{INIT}{LOOP}Fit(criterion).run()\n"
 SUMS = {
     "in a module": script(),
     "a part of a tuple": script(returned="each, loss", bound="each, loss"),
@@ -57,6 +61,7 @@ SUMS = {
     "by a loss object that is bound again where it is moved": script().replace(
         'Criterion().to("cpu")', 'nn.MSELoss(size_average=False)\ncriterion = criterion.to("cpu")'
     ),
+    "by a module that an object is given and moves": GIVEN,
     "of what is computed element by element": script("(out - y) ** 2", "0.5 * torch.sum(each)"),
     "of functions of what is given": script("torch.sqrt(torch.add(out, -y) ** 2 + 1e-6)", "torch.sum(each)"),
     "that takes the name of its rows": script("out - y", "each ** 2\n        loss = loss.sum()").replace(
@@ -73,6 +78,7 @@ OTHERS = {
     "a helper's parameter, of a mean": HELPED.replace("each.sum()", "each.mean()"),
     "by a word that a call gives": NAMED.replace("made(out, y)\n", 'made(out, y, how="mean")\n'),
     "a sum and a mean": script(loss="each.sum() + each.mean()"),
+    "a mean by a module that an object is given": GIVEN.replace("each.sum()", "each.mean()"),
     "a mean of rows": script(loss="each.mean()"),
     "a sum that is divided": script(loss="each.sum() / len(y)"),
     "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),

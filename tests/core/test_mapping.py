@@ -181,6 +181,22 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
     assert "= False" in launched(tmp_path, after, "--distributed", "1")
 
 
+def test_so_is_one_in_a_function_that_reads_the_numbers(tmp_path: Path) -> None:
+    join = (
+        'def join():\n    dist.init_process_group("nccl")\n    return int(os.environ["RANK"])\n\n\ndef main'
+    )
+    text = FLAGGED.format(asked="dist.is_initialized()").replace('dist.init_process_group("nccl")', "join()")
+    text = "import os\n" + text.replace("def main", join)
+    after = converted(text)
+    assert "def join():\n    PartialState(group_of_one=True, environment=True)\n    return" in after
+    assert plain(tmp_path, after) == ["= True"] and once_more(after) == after
+    assert plain(tmp_path, after, "--distributed", "1") == ["= False"]
+    above = text.replace("    parser =", '    print(os.environ["RANK"])\n    parser =', 1)
+    assert "def main():\n    PartialState(group_of_one=True, env" in converted(above).replace(
+        "    accelerator = Accelerator()\n", ""
+    )
+
+
 def test_a_group_that_no_other_code_asks_for_is_there_from_the_beginning() -> None:
     after = converted(FLAGGED.format(asked="options.distributed"))
     assert "PartialState(group_of_one=True)\n    parser = " in after

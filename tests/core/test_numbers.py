@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import replace
+from textwrap import indent
 
 import pytest
 from crosstrain_migrate.core.numbers.means import is_of_another
@@ -442,6 +443,14 @@ def test_a_length_behind_what_is_prepared_in_the_head_of_its_loop(length: str) -
     is_batches = "dataset" not in length
     assert ("total / len(accelerator.prepare(loaders['train'])))" in after) is is_batches
     assert ('accelerator.reduce(total, "mean")' in after) is is_batches
+
+
+def test_a_pass_that_a_return_may_end_is_local() -> None:
+    begin, loop = ENTRIES.replace("total = 0\n", "").split("for x")
+    body = f"total = 0\nfor x{loop}    if loss < 0:\n        return 0.0\nreturn total\n"
+    text = f"{begin}def run():\n{indent(body, '    ')}print(run())\n"
+    for one, is_local in ((text, True), (text.replace("+= loss.item()", "+= 1"), False)):
+        assert any(LOCAL in finding.reason for finding in converted(one).findings) is is_local
 
 
 def test_the_rows_of_an_array_are_counted_as_they_are() -> None:

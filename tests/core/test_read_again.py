@@ -296,6 +296,17 @@ if not os.path.exists("out"):
 - os.mkdir("out/models")
 + os.makedirs("out", exist_ok=True)
 + os.makedirs("out/models", exist_ok=True)
+== a folder that the main process has removed before another one asks for it and makes it
+- if os.path.exists("out"):
++ if os.path.exists("out") and accelerator.is_main_process:
+    shutil.rmtree("out")
++ accelerator.wait_for_everyone()
+if not os.path.exists("out"):
+-     os.mkdir("out")
++     os.makedirs("out", exist_ok=True)
+if not os.path.exists("other"):
+-     os.mkdir("other")
++     os.makedirs("other", exist_ok=True)
 == a folder of which all have asked before one makes it, also within what it has removed
 if os.path.isdir("out") and not args.force:
     raise OSError("out")
@@ -339,6 +350,22 @@ ask("q")
 +     [os.system("cp -R src %s" % name) if accelerator.is_main_process else None]
 + )[0]
 lines = os.popen("wc -l " + name).read()
+== a film that one process makes in its own folder, and the old one that it removes
+folder = tempfile.mkdtemp()
+save_image(x, folder + "/0.png")
+- if os.path.exists("out.mp4"):
++ if os.path.exists("out.mp4") and accelerator.is_main_process:
+    os.remove("out.mp4")
++ accelerator.wait_for_everyone()
++ said = broadcast_object_list(
+- said = check_output("cd %s; ffmpeg -i 0.png out.mp4" % folder, shell=True)
++     [
++         check_output(
++             "cd %s; ffmpeg -i 0.png out.mp4" % folder, shell=True
++         ) if accelerator.is_main_process else None
++     ]
++ )[0]
+kept = check_output("ls; ffmpegs " + folder, shell=True)
 == another folder than the one that a person is asked about
 * if os.path.exists("out"):
 .     answer = input("overwrite? ")

@@ -54,19 +54,22 @@ def _makes_group_where_asked(script: Script) -> bool:
     whether there is one; what reads the launcher's variables in any case has no such branch."""
     made = [call for call in script.calls if script.makes_group(call)]
     is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
-    is_asked = any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
-    return is_flagged and is_asked and not _reads(script)
+    return is_flagged and _is_asked_for(script) and not _reads(script)
 
 
-def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
-    """The group is there before the script's own code asks for it, or writes an address of its own; False where the
-    script's own code makes it."""
+def _is_asked_for(script: Script) -> bool:
+    return any(script.dotted(call.func).endswith("distributed.is_initialized") for call in script.calls)
+
+
+def plan_start(plan: Plan, accelerators: Accelerators) -> set[Frame]:
+    """The group is there before the script's own code asks for it, or writes an address of its own: the frames in which it
+    comes to life; none where the script's own code makes it."""
     script = plan.script
     addresses = [one for one in script.table.each(ast.Subscript) if _is_address(script, one)]
     written_first = [one for one in addresses if isinstance(script.frame(one), ast.Module)]
     has_branch = has_branch_without_group(script)
     if has_branch and not written_first and not (addresses and accelerators.choice is not None):
-        return False
+        return set()
     options = [] if has_branch else ["group_of_one=True"]
     reads = [] if has_branch else _reads(script)
     if reads:
@@ -83,16 +86,20 @@ def plan_start(plan: Plan, accelerators: Accelerators) -> bool:
         plan.imports(place, "PartialState")
         insert = plan.before if guarded else plan.after
         insert(place, RULE, REASON, code)
-        return True
-    places = {_before_reads(script, home, accelerators.statement(home), [*reads, *addresses])}
-    for read in reads:
-        frame = script.frame(read)
-        if is_function_frame(frame) and not is_called_below(script, frame, home):
+        return {script.module(place)}
+    makers = {script.frame(call) for call in script.calls if script.makes_group(call)}
+    asking = {script.frame(one) for one in (*reads, *addresses)}
+    # What an option may leave out, `if args.distributed: join_group()`, where other code asks for the group.
+    is_left = bool(reads) and asking <= makers and _is_asked_for(script)
+    at_home = _before_reads(script, home, accelerators.statement(home), [*reads, *addresses])
+    places = set() if is_left else {at_home}
+    for frame in filter(is_function_frame, map(script.frame, reads)):
+        if is_left or not is_called_below(script, frame, home):
             places.add(script.first_statement(frame))
     for statement in sorted(places, key=place_of):
         plan.imports(statement, "PartialState")
         plan.before(statement, RULE, REASON, code)
-    return True
+    return set(map(script.frame, places))
 
 
 def late_start(script: Script, frames: list[Frame]) -> Choice | None:

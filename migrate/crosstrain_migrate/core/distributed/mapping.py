@@ -143,7 +143,7 @@ class Mapping:
         self.script: Script = plan.script
         self.accelerators = accelerators
         self.ordinals = self._ordinals()
-        self._starts = False  # whether the conversion makes the group above the author's place
+        self._starts: set[Frame] = set()  # where the conversion makes the group, above the author's place
 
     def run(self) -> None:
         self._starts = plan_start(self.plan, self.accelerators)
@@ -254,7 +254,10 @@ class Mapping:
 
     def _group(self, call: ast.Call) -> None:
         statement, home = self.script.statement(call), self.accelerators.home
-        is_below = isinstance(home, ast.Module) or is_called_below(self.script, self.script.frame(call), home)
+        frame = self.script.frame(call)
+        is_below = isinstance(home, ast.Module) or any(
+            is_called_below(self.script, frame, one) for one in self._starts
+        )
         is_alone = is_statement_call(self.script, call) and len(self.script.suite_of(statement)) > 1
         if self._starts and is_below and is_alone and not self.script.is_shared(call):
             self.plan.remove(statement, GROUP, "the group is there already")

@@ -139,7 +139,9 @@ def _call_once(plan: Plan, call: ast.Call) -> None:
     """`data_parallel(model, x)` becomes `model(x)`; what replicates the model by itself is said."""
     if last_name(call.func) == "data_parallel" and len(call.args) >= 2 and _is_plain_call(call):
         first = call.args[1]
-        star, first = ("*", first.value) if isinstance(first, ast.Starred) else ("", first)
+        bound = plan.script.values(plan.script.frame(call), written(first))
+        star = "*" if bound and all(isinstance(one, ast.Tuple) for one in bound) else ""
+        star, first = ("*", first.value) if isinstance(first, ast.Starred) else (star, first)
         holes = {
             f"a{n}": one for n, one in enumerate(first.elts if isinstance(first, ast.Tuple) else [first])
         }

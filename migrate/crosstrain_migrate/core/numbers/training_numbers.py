@@ -85,10 +85,12 @@ class TrainingNumbers:
                 done.add(loop)
 
     def _behind(self, data: Data, loop: ast.For) -> None:
-        if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):
-            return
         found = Pass(self.script, data.frame, loop)
         kinds = self._kinds(data, found)
+        if any(isinstance(node, ast.Return) for node in walk_all(loop.body)):
+            if any(kind != STEPS for kind in kinds.values()):  # not all may come behind the loop
+                self.plan.note(RULE, loop, LOCAL, REDUCE)
+            return
         further: dict[ast.For, dict[str, str]] = defaultdict(dict)
         for text in [text for text, kind in kinds.items() if kind == UNSURE]:
             if (outer := self._sums_further_out(found, text)) is not None:
@@ -200,9 +202,7 @@ class TrainingNumbers:
             added = [node for kind, node in made if kind is Change.SUM]
             if changed == {Change.SUM} and found.start(text) is not None:
                 kinds[text] = self._kind_of_sum(data, found, text, added, counts)
-            elif _only_begins_anew(made) and {self._kind_of_added(data.frame, node) for node in added} != {
-                STEPS
-            }:
+            elif _only_begins_anew(made) and any(self._kind_of_added(data.frame, n) != STEPS for n in added):
                 kinds[text] = UNSURE
         return kinds | self._kinds_of_objects(data, found)
 

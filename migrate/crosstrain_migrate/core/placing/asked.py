@@ -101,12 +101,19 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
                 return Choice(f'{name} == "cpu"', command, below, device=name, option=name)
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)) if named else ():
         for node in script.within(frame):
-            if not isinstance(node, ast.Attribute) or node.attr not in named:
+            is_read = isinstance(node, ast.Attribute | ast.Subscript)
+            if not is_read or {getattr(node, "attr", ""), _entry(node)}.isdisjoint(named):
                 continue
-            home, text = origin(script, frame, written(node), through_names=True)
-            root, _, name = text.rpartition(".")
-            if home not in frames or name not in named or not holds_options(script, home, root):
+            home, text = origin(script, frame, ast.unparse(node), through_names=True)
+            whole = ast.parse(text, mode="eval").body
+            root, name = (
+                written(getattr(whole, "value", whole)),
+                str(getattr(whole, "attr", "") or _entry(whole)),
+            )
+            by_entry = isinstance(whole, ast.Subscript)
+            if home not in frames or name not in named or not holds_options(script, home, root, by_entry):
                 continue
+            text = text.replace("'", '"')
             if (below := _below(script, home, text)) is not None:
                 kind = named[name].keyword("type")
                 as_text = kind is None or script.dotted(kind) != "torch.device"
@@ -115,11 +122,18 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     return None
 
 
-def holds_options(script: Script, home: Frame, name: str) -> bool:
-    """Whether a variable is what parsing the command line has given."""
+def holds_options(script: Script, home: Frame, name: str, by_entry: bool = False, depth: int = 3) -> bool:
+    """Whether a variable is what parsing the command line has given, by another name too; by_entry: as a dictionary."""
     values = [*script.values(home, name), *(one for one, _ in script.given_for(home, name))]
-    calls = [value for value in values if isinstance(value, ast.Call)]
-    return any(_parses(script, call) for call in calls)
+    for one in values:
+        is_entry = by_entry
+        if by_entry and isinstance(one, ast.Call) and written(one.func) == "vars" and one.args:
+            one, is_entry = one.args[0], False
+        if isinstance(one, ast.Call) and not is_entry and _parses(script, one):
+            return True
+        if isinstance(one, ast.Name) and depth > 0:
+            return holds_options(script, script.frame(one), one.id, is_entry, depth - 1)
+    return False
 
 
 def _parses(script: Script, call: ast.Call) -> bool:
@@ -285,7 +299,7 @@ def _below(script: Script, home: Frame, text: str) -> ast.stmt | None:
     `if args.device is None: args.device = "cuda" if torch.cuda.is_available() else "cpu"` comes later: by then the option
     has its value.
     """
-    root = text.partition(".")[0]
+    root = re.split(r"[.\[]", text)[0]
     defaults = [
         value for value in script.values(home, text) if root != text and is_the_machines(script, home, value)
     ]

@@ -259,7 +259,7 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
         return OTHER
     text = written(call.func)
     made = _given(script, frame, text) or _bound_anew(script.values_anywhere(text), text)
-    made = [_unmoved(origin) for value in made for origin in _origins(script, value)]
+    made = [origin for value in made for origin in _origins(script, value)]
     if made and all(isinstance(v, ast.Call) and _asks_for(script, v, "sum") for v in made):
         return SUM
     classes = [cls for value in made if (cls := script.class_made(value)) is not None]
@@ -280,8 +280,9 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
 
 
 def _origins(script: Script, value: ast.expr, depth: int = 0) -> list[ast.expr]:
-    """Where a value comes from that is a parameter of its function, or an entry of a dictionary: `settings["loss"]`."""
-    origins: list[ast.expr] = []
+    """Where a value comes from that is a parameter of its function, or an entry of a dictionary: `settings["loss"]`, as
+    it is made: without what puts it on a device."""
+    origins, value = list[ast.expr](), _unmoved(value)
     if isinstance(value, ast.Name):
         origins = _given(script, script.frame(value), value.id)
     elif isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):

@@ -65,6 +65,7 @@ device = "cpu"\nif <there>:\n    device = "cuda"\nkind = "cuda" if device[:1] ==
 if args.cuda:\n    device = torch.device("cuda")\n    print(rows.to(device)) => cpu=not args.cuda
 if args.cuda:\n    device = torch.device("cuda") => ''
 device = "cuda" if <there> else "cpu"\nif args.gpu:\n    device = "cuda:0" => ''
+device = "cuda" if <there> else "cpu"\nif args.many:\n    device = "cuda:0" if <there> else "cpu" => ''
 if args.one:\n    <flagged>\nelse:\n    device = "cuda"\nnet = torch.nn.Linear(4, 2)\nnet.cuda() => ''
 if args.one:\n    device = "cuda"\nelse:\n    <flagged>\nnet = torch.nn.Linear(4, 2)\nnet.cuda() => ''
 # What is moved besides is no choice for the training.

@@ -390,3 +390,38 @@ and torch.cuda.is_available() => '' => self.on_gpu => True
 def test_a_helper_that_moves_by_what_all_give_it(more: str, after: str, given: str, is_asked: bool) -> None:
     done = converted(MOVED.format(more=more, after=after, given=given))
     assert ("parse_args()\naccelerator = Accelerator(cpu=not options.gpu)\n" in done) is is_asked
+
+
+IN_CLASS = """import argparse
+from absl import app, flags
+<torch>
+FLAGS = flags.FLAGS
+flags.DEFINE_bool("gpu", False, "")
+class Trainer:
+    def fit(self, loader):
+        device = torch.device("cuda" if FLAGS.gpu else "cpu")
+        <model>
+        model.to(device)
+        for x, y in loader:
+            <step F.mse_loss(model(x.to(device)), y.to(device))>
+def main(argv):
+    print("begins")
+    Trainer().fit(DataLoader([], 8))
+{begin}
+"""
+TWICE = """parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", action="store_true")
+FLAGS = parser.parse_args()
+main(0)
+FLAGS = parser.parse_args()
+main(1)"""
+
+
+@each_row(r"""
+begin => known
+app.run(main) => def main(argv):\n    <made>\n    accelerator.print  # no top level knows it
+<twice> => FLAGS = parser.parse_args()\n<made>\nmain(0)
+""")
+def test_an_option_is_asked_where_it_is_known_first(begin: str, known: str) -> None:
+    after = converted(IN_CLASS.format(begin=begin.replace("<twice>", TWICE)))
+    assert known.replace("<made>", "accelerator = Accelerator(cpu=not FLAGS.gpu)") in after

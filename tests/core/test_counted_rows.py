@@ -103,12 +103,17 @@ tqdm(enumerate(loader), total=TOTAL) => int(len(rows) / args.batch_size) => True
 tqdm(loader, total=TOTAL) => args.steps => False
 tqdm(loader, total=TOTAL) => len(loader) => False
 show(loader, total=TOTAL) => count => False
+bar = tqdm(enumerate(loader), total=TOTAL) => len(rows) // known_batch_size => True
+bar = show(enumerate(loader), total=TOTAL) => count => False
 """)
-def test_a_bar_in_the_head_of_a_loop_ends_with_the_batches_of_its_process(
+def test_a_bar_over_the_data_of_a_loop_ends_with_the_batches_of_its_process(
     head: str, total: str, is_own: bool
 ) -> None:
     pair = "x, y" if "enumerate" not in head else "i, (x, y)"
-    script = TRAINING.replace("for x, y in loader", f"for {pair} in {head.replace('TOTAL', total)}")
+    head = head.replace("TOTAL", total)
+    loop = f"{head}\n    for {pair} in bar" if head.startswith("bar") else f"for {pair} in {head}"
+    script = TRAINING.replace("for x, y in loader", loop)
+    script = script.replace("count = {count}", "count = {count}\nknown_batch_size = take(args)")
     after = converted(script.format(count="len(rows) // args.batch_size", size="1", then="pass"))
     assert (f"min({total}, len(loader))" in after) is is_own and total in after
 

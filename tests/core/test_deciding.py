@@ -340,7 +340,12 @@ HARD = "hard = np.where((model(x) > 1).cpu().numpy()); n = np.where(y > 1, y, 1)
     [
         ("pass", "y.sum() == 0", True),
         (HARD, "len(hard[0]) == 0", True),
-        (HARD, "len(n) == 0", False),
+        (HARD, "len(n) < 4", False),
+        ("pass", "y.size()[1] == 0", True),
+        ("pass", "y.shape[1] > 9 or i == 3", True),
+        ("pass", "len(y) == 0", True),
+        ("pass", "y.size(0) < 2", False),
+        ("pass", "model.weight.shape[1] == 0", False),
         (FOUND, "found is None", True),
         ("found = model if rows.any() else None", "found is None", False),
     ],

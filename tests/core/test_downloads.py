@@ -25,6 +25,13 @@ other = MNIST("data", **dict(train=True, download=False))
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== what is said where one process goes first
++ with accelerator.main_process_first():
+. if os.path.exists("rows"):
+-     print("there")
++         accelerator.print("there")
+. else:
+.     urlretrieve("http://x", "rows")
 == a function that downloads, and a library's of its name
 import yaml
 def dump(path):

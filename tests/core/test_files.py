@@ -433,6 +433,19 @@ try:
     log("made")
 except OSError:
     log("stopped")
+== a folder that may be there, in words that a handler knows, and in one that nothing binds
+import errno
+try:
+    os.makedirs("out")
+except OSError as error:
+    if error.errno != errno.EEXIST:
+        raise
+try:
+-     os.makedirs("other")
++     os.makedirs("other", exist_ok=True)
+except OSError as error:
+    if error.errno != code.EEXIST:
+        raise
 == a folder by which the author chooses another
 ?? every process makes this folder
 try:

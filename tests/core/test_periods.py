@@ -69,6 +69,7 @@ def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers
 inside => behind => becomes
 if n % 4 == 0: print(n) => pass => if n % 4 == 0:
 if n % 4 == 0: torch.save(x, 'x') => pass => if turn % 4 == 0:
+if n % 4 == 0: torch.save(rows[n], f'x{n}') => pass => (rows[n], f'x{turn}')  # all write one file
 if n == 4: torch.save(x, 'x') => pass => if n == 4:
 total = 9 / (n + 1) => pass => total = 9 / (turn + 1)
 total = 9 => total /= n + 1 => total /= turn + 1

@@ -296,6 +296,17 @@ if not os.path.exists("out"):
 - os.mkdir("out/models")
 + os.makedirs("out", exist_ok=True)
 + os.makedirs("out/models", exist_ok=True)
+== a folder that the main process has removed before another one asks for it and makes it
+- if os.path.exists("out"):
++ if os.path.exists("out") and accelerator.is_main_process:
+    shutil.rmtree("out")
++ accelerator.wait_for_everyone()
+if not os.path.exists("out"):
+-     os.mkdir("out")
++     os.makedirs("out", exist_ok=True)
+if not os.path.exists("other"):
+-     os.mkdir("other")
++     os.makedirs("other", exist_ok=True)
 == a folder of which all have asked before one makes it, also within what it has removed
 if os.path.isdir("out") and not args.force:
     raise OSError("out")

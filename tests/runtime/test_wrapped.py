@@ -140,6 +140,24 @@ def test_one_process_keeps_the_devices_of_data_parallel(
     assert wrapper.device_ids == left
 
 
+class _AveragesItself(nn.Module):
+    """As apex's wrapper does, until it is told not to."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module, self.averages = module, True
+
+    def disable_allreduce(self) -> None:
+        self.averages = False
+
+
+@on_ranks(1, 2)
+def test_a_wrapper_of_apex_averages_no_second_time() -> None:
+    accelerator = Accelerator(cpu=True)
+    wrapper = accelerator.prepare(_AveragesItself(nn.Linear(1, 1)))
+    assert wrapper.averages is (accelerator.num_processes == 1) and "module.weight" in wrapper.state_dict()
+
+
 @on_ranks(2)
 def test_a_wrapped_model_may_have_frozen_weights() -> None:
     """The script wrapped a model whose first weights never train: a fixed table of positions."""

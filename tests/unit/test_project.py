@@ -1,5 +1,6 @@
 """Scripts of several files: what belongs together, what may change, and what stays as it was."""
 
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -161,6 +162,11 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
     ),
     "a module that cannot be read": (OLD | {"old.py": "def f(:\n"}, "train.py", True),
     "a module of Python 2": (OLD | {"old.py": "print 'old'\n"}, "train.py", False),
+    "a module of Python 3.15": (
+        OLD | {"old.py": "type Rows = list\n"},
+        "train.py",
+        sys.version_info >= (3, 12),
+    ),
     "a module of Python 3.6": (OLD | {"old.py": "x.cuda(async=True)\n"}, "train.py", False),
 }
 

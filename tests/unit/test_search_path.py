@@ -50,3 +50,11 @@ def test_a_folder_of_a_root_that_the_text_does_not_say_is_the_nearest_above(tmp_
     text, file = "import sys\nsys.path.append(osp.join(C.root, '{}'))", tmp_path / "a" / "b" / "train.py"
     assert added_folders(text.format("lib"), file) == [str(tmp_path / "lib")]
     assert added_folders(text.format("other"), file) == []
+
+
+def test_a_relative_folder_that_is_not_beside_the_file_is_where_the_script_is_started(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    text, file = "import sys\nsys.path.append('./lib')", tmp_path / "a" / "train.py"
+    assert added_folders(text, file) == [str(tmp_path / "lib")]
+    (tmp_path / "a" / "lib").mkdir(parents=True)
+    assert added_folders(text, file) == [str(tmp_path / "a" / "lib")]

@@ -17,7 +17,7 @@ from crosstrain_migrate.files.may_train import may_train
 from crosstrain_migrate.outcome import Migrated
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact
 from crosstrain_migrate.syntax import program
-from crosstrain_migrate.syntax.problems import OLD, UNPARSABLE, syntax_problem
+from crosstrain_migrate.syntax.problems import OTHER, UNPARSABLE, syntax_problem
 from crosstrain_migrate.syntax.program import tree_of
 from crosstrain_migrate.syntax.suppress import skips_file
 
@@ -127,7 +127,7 @@ def _program(source: Source, graph: ImportGraph) -> _Program | None:
     project, around = _around(source, graph)
     files = [file for file in around if file is source or graph.links(file)]
     unread = [one for one in around if one not in files]
-    problem = _of_old_python(source, unread)
+    problem = _of_other_python(source, unread)
     if len(files) == 1 and problem is None:
         return None
     # A module with the loop in it need not name torch itself.
@@ -148,14 +148,14 @@ def _around(script: Source, graph: ImportGraph) -> tuple[Project, list[Source]]:
     return project, project.nearest(MOST_FILES, MOST_BYTES)
 
 
-def _of_old_python(script: Source, unread: Iterable[Source]) -> InputError | None:
-    """Why a script cannot run that imports a module of a Python that is gone."""
+def _of_other_python(script: Source, unread: Iterable[Source]) -> InputError | None:
+    """Why a script cannot run that imports a module of another Python."""
     for file in unread:
         try:
             tree_of(file.text)
         except UNPARSABLE as error:
             problem = syntax_problem(file.path, file.text, error)
-            if problem.reason.startswith(OLD):
+            if problem.reason.startswith(OTHER):
                 reason = f"imports {file.path}, which {problem.reason}, line {problem.line}"
                 return InputError(script.path, reason, problem.remedy)
     return None

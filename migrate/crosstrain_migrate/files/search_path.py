@@ -19,11 +19,13 @@ from crosstrain_migrate.syntax.walks import walk
 ADDS = frozenset({"append", "insert", "extend"})
 SAME = words("abspath realpath normpath expanduser fspath str resolve absolute Path PurePath")
 _DEPTH = 8
+_LEVELS = 4
 _BLOCKS = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
 
 
 def added_folders(text: str, file: Path) -> list[str]:
-    """The folders a file adds, absolute, in the order of its lines. Relative ones start at the file's own folder."""
+    """The folders a file adds, absolute, in the order of its lines. Relative ones start at the file's own folder, else at the
+    nearest above that has them, where the script may be started."""
     if "sys.path" not in text:
         return []
     try:
@@ -32,8 +34,13 @@ def added_folders(text: str, file: Path) -> list[str]:
         return []
     paths = _Paths(tree, file)
     found = map(paths.of, (*_given(tree), *_given_through_functions(tree)))
-    known = dict.fromkeys(os.path.normpath(file.parent / path) for path in found if path is not None)
-    return list(known)
+    return list(dict.fromkeys(_from(file, path) for path in found if path is not None))
+
+
+def _from(file: Path, path: str) -> str:
+    levels = 1 if os.path.normpath(path).startswith(".") else _LEVELS  # of `..` and `.` any would do
+    places = [os.path.normpath(above / path) for above in list(file.parents)[:levels]]
+    return next((one for one in places if os.path.isdir(one)), places[0])  # noqa: PTH112
 
 
 def _given(node: ast.AST) -> list[ast.expr]:

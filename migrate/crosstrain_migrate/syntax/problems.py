@@ -13,7 +13,8 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 PYTHON_2 = "is Python 2"
 ASYNC = "names an argument `async`, which is a keyword since Python 3.7"
-OLD = (PYTHON_2, ASYNC)  # how the reasons begin for what no Python reads any more
+NEWER = "uses syntax of Python"
+OTHER = (PYTHON_2, ASYNC, NEWER)  # how the reasons begin for what is written for another Python than this one
 
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
     ((3, 11), re.compile(r"\s*except\s*\*")),
@@ -43,7 +44,7 @@ def syntax_problem(
     message = error.msg or "invalid syntax"
     if (newer := _newer_python(code, message)) is not None:
         here, there = ("{}.{}".format(*version) for version in (sys.version_info, newer))
-        reason = f"uses syntax of Python {there}, and this is Python {here}"
+        reason = f"{NEWER} {there}, and this is Python {here}"
         remedy = f"Run migrate with Python {there} or newer."
     elif _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code)):
         reason, remedy = f"{PYTHON_2} ({message})", "Convert it to Python 3 first."

@@ -124,6 +124,8 @@ def prepare(
         sync = shard(model, fsdp, comm, precision)
     elif comm.averages:
         start_alike(model, comm)
+        for part in model.modules():  # apex's wrapper, which may stay for its names, averages no second time
+            getattr(type(part), "disable_allreduce", id)(part)
         if not evaluation_mode:  # also for a frozen model, which may be trained later
             sync = GradientSync(model, comm, ddp, plain_backward)
             # Of a backward pass before it was prepared; then all average, though one may have made none.

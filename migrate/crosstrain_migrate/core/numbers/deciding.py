@@ -30,6 +30,8 @@ _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "sh
 # What a branch that leaves out a batch may call before its `continue`, and what it may say.
 _SAYS = words("print info debug warning warn error zero_grad empty_cache")
 _TEXTS = words("item format str float int")
+# What loaders do not complete: the further sizes of what they give, `boxes.size(1)`, and whether there is any, `len(boxes) == 0`.
+_ASKS_CONTENT = re.compile(r"\b(shape\[|size\(|size\(\)\[)-?[1-9]|(== 0|<= 0|< 1)$|^not len\(")
 _NO_FAULT = ("StopIteration", "KeyboardInterrupt")  # of a batch
 _SKIPS = "a process that skips a batch of its own makes the others wait"
 _BEFORE = "leave such batches out before the loop"
@@ -214,6 +216,9 @@ class Decisions:
         loop = self._skipping_loop(node)
         if loop is None or not any(_asks_rows(one) for one in walk(by)):
             return loop is not None and may_be_missing(self.differing, by)
+        names = (one for one in walk(by) if isinstance(one, ast.Name | ast.Attribute))
+        if _ASKS_CONTENT.search(ast.unparse(by)) and any(self.differing.level(one) for one in names):
+            return True
         data = [one for one in self.roles.data if one.loop is loop]
         return any(self._certain.gives_others(one.frame, one.node) for one in data)
 

@@ -246,16 +246,16 @@ def _without_factor(node: ast.expr) -> ast.expr:
 
 def plan_bars(plan: Plan, data: Data) -> None:
     """A bar over the batches of a loop, `tqdm(total=len(rows) // size)`, or over their rows, ends with those of its process; so
-    does one in the loop's head, `tqdm(loader, total=len(rows) // size)`."""
+    does one that the loop goes over, `tqdm(loader, total=len(rows) // size)`."""
     script, loop = plan.script, data.loop
     if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
         return
     counts = WholeCounts(plan, data, loop)
     moves = [n for n in walk_all(loop.body) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}
-    head, steps[""] = [*walk(loop.iter)], ast.Constant(1)
+    steps[""] = ast.Constant(1)
     for call in (one for one in script.calls_in(data.frame) if BARS.search(last_name(one.func))):
-        bars = {""} if call in head else script.names_of(call) & steps.keys()
+        bars = {""} if data.node in walk(call) else script.names_of(call) & steps.keys()
         for total in [k.value for k in call.keywords if k.arg == "total" and bars]:
             step = steps[min(bars)]
             batches = f"len({data.node.id})"
@@ -263,7 +263,6 @@ def plan_bars(plan: Plan, data: Data) -> None:
                 is_known = isinstance(step, ast.Name | ast.Attribute) and not names_in(step) & counts.changed
                 code = f"min({{total}}, {batches} * {written(step)})" if is_known else ""
             else:
-                is_whole = counts.counts_all(total) and counts.is_of_rows(total)
-                code = f"min({{total}}, {batches})" if is_whole else ""
+                code = f"min({{total}}, {batches})" if counts.is_of_rows(total) else ""
             if code:
                 plan.replace(total, "CT201", "a pass has the batches of one process", code, total=total)

@@ -95,7 +95,8 @@ class Output:
             self._print(name)
 
     def _print(self, name: ast.expr) -> None:
-        if not self.audience.is_guarded(name) and self._speaks(name):
+        is_one = self.audience.is_guarded(name) and TURNS not in self.audience.of(name)
+        if not is_one and self._speaks(name):
             knows = self.accelerators.state(name, "print")
             self.plan.replace(name, PRINT, "one process prints", f"{knows}.print", "print")
 

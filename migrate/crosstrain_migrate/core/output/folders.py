@@ -9,6 +9,7 @@ from functools import partial
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.names import KNOWN
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
@@ -154,7 +155,10 @@ class Folders:
         re_raises = isinstance(deciding, ast.Try) and all(self._only_raises(h) for h in deciding.handlers)
         allowed = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
         if re_raises or (isinstance(deciding, ast.Try) and getattr(allowed, "value", False) is True):
-            return  # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
+            # `except OSError as error: if error.errno != EEXIST: raise`; one that may be there is no error
+            if re_raises and any(map(self._is_unknown, walk(deciding))):
+                self._may_exist(call)  # `errno` is not imported: its handler fails
+            return
         if not self._is_closed(deciding) or any(
             isinstance(n, ast.Call) and self.files.meetings.is_collective(n) for n in nodes
         ):
@@ -225,6 +229,10 @@ class Folders:
             isinstance(n, ast.If) for n in inside
         )
 
+    def _is_unknown(self, node: ast.AST) -> bool:
+        scope = self.script.table.scopes[self.script.frame(node)]
+        return isinstance(node, ast.Name) and node.id not in KNOWN and scope.resolve(node.id) is None
+
     def _is_caught(self, call: ast.Call) -> bool:
         """Whether the error of a folder that is there already is caught, or is what a handler answers to; it is not in
         `try: os.stat(path)`, `except OSError: os.mkdir(path)`."""
@@ -284,9 +292,12 @@ class Folders:
         """All have asked for a folder before one makes it where its author takes the next number if it is there, and the main
         process has removed what all make anew."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
-        if call in self.files.emptied and self.audience.comes_alike(statement):
+        outer = self.script.parent(statement)
+        asking = [outer] if isinstance(outer, ast.If) and writers.asks_for_files(outer.test) else []
+        alike = next(filter(self.audience.comes_alike, (statement, *asking)), None)
+        if call in self.files.emptied and alike is not None:
             reason = "the main process has removed the folder before another one makes it"
-            self.files.wait_above(statement, reason, RULE, GROUP, at=call)
+            self.files.wait_above(alike, reason, RULE, GROUP, at=call)
         for asks, shared in self._questions_above(statement):
             is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
             if text and is_meant and self.audience.comes_alike(shared):

@@ -19,7 +19,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import statements, walk, walk_all
 
 from .first import choose_visible, needs_accelerator, only_sets, tells_visible
-from .known import Choice, asks_alike, done_instead
+from .known import Choice, asks_alike, calls_to, done_instead
 from .waiting import given_timeout
 
 RULE = "CT102"
@@ -30,21 +30,6 @@ _DEPTH = 4  # how many calls are followed
 def _names_all(node: ast.AST) -> bool:
     """`locals()`, which names all that a function holds."""
     return isinstance(node, ast.Call) and not node.args and last_name(node.func) == "locals"
-
-
-def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
-    """The calls by which a function is reached, those of its callers with them."""
-    found: list[ast.Call] = []
-    work, seen = [frame], {frame}
-    while work:
-        one = work.pop()
-        for call in script.direct_callers(one) if is_function_frame(one) else ():
-            found.append(call)
-            caller = script.frame(call)
-            if caller not in seen:
-                seen.add(caller)
-                work.append(caller)
-    return found
 
 
 class Accelerators:

@@ -190,9 +190,10 @@ def _by_overwriting(script: Script, frame: Frame, node: ast.AST) -> tuple[str, a
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if not isinstance(statement, ast.Assign) or not isinstance(target, ast.Name | ast.Attribute):
             continue
-        side = side_of(script, statement.value)
+        value = statement.value
+        is_cpu = side_of(script, value) == "cpu" and not is_gpu(script, frame, value)
         before = [v for v in script.values(frame, written(target)) if place_of(v) < place_of(node)]
-        if side == "cpu" and any(is_gpu(script, frame, value) for value in before):
+        if is_cpu and any(is_gpu(script, frame, one) for one in before):
             flag = _when_cpu(script, frame, node.test)
             return (flag, before[0]) if flag else None
     return None

@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .first import choose_visible
-from .known import Choice, own_statement
+from .known import Choice, calls_to, own_statement
 from .options import Options, of_class, origin
 from .sides import asks_availability
 
@@ -39,7 +39,7 @@ def chosen_elsewhere(script: Script, frames: list[Frame], finders: Sequence[Find
                 owner, code = _as_given(script, frame, _as_overwritten(script, *found))
                 asked = _options_asked(script, owner, code)
                 for home in _by_last_change(script, frames, asked) if asked else ():
-                    if (choice := _known_in(script, home, code, asked)) is not None:
+                    if (choice := _known_in(script, home, code, asked, frame)) is not None:
                         choice = _with_own_number(script, choice, found[1])
                         choice = _with_early_device(script, choice, frame, found[1])
                         return _behind_visible(script, choice, frame)
@@ -234,8 +234,11 @@ def _name_given(script: Script, frame: Frame, of: ast.expr) -> str:
     return name if is_known else "" if last_name(of) == "self" else last_name(of)
 
 
-def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> Choice | None:
+def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str], chooser: Frame) -> Choice | None:
+    """The choice in a function that knows the options, above the first call there that leads to what chooses: behind it they may
+    be others."""
     options = Options(script)
+    ends = sorted(place_of(call) for call in calls_to(script, chooser) if script.frame(call) is home)[:1]
     places: list[ast.AST] = []
     for text, name in asked.items():
         attribute = text.rpartition(".")[2]
@@ -246,9 +249,10 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str]) -> 
         imports = [one for one in home.body if isinstance(one, ast.Import | ast.ImportFrom)]
         is_imported = any(name == (a.asname or a.name) for one in imports for a in one.names)
         made = [*script.stores(home, name), *_calls_on(script, home, name), *(imports if is_imported else ())]
-        places += [*stores, *made]
-        if not made and name not in script.parameters(home):
+        is_late = options.are_parsed_late(attribute)
+        if (is_late and home is script.entry) or not (is_late or made or name in script.parameters(home)):
             return None
+        places += [one for one in (*stores, *made) if not ends or place_of(one) < ends[0]]
         code = code.replace(text, own)
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
     if not known <= {*asked.values(), "str"}:

@@ -164,6 +164,21 @@ def done_instead(script: Script, function: Frame) -> list[ast.stmt]:
     return [s for arm in arms if not any(is_inside(c, s) for c in calls for s in arm) for s in arm]
 
 
+def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
+    """The calls by which a function is reached, those of its callers with them."""
+    found: list[ast.Call] = []
+    work, seen = [frame], {frame}
+    while work:
+        one = work.pop()
+        for call in script.direct_callers(one) if is_function_frame(one) else ():
+            found.append(call)
+            caller = script.frame(call)
+            if caller not in seen:
+                seen.add(caller)
+                work.append(caller)
+    return found
+
+
 def frames_to_training(script: Script, roles: Roles, home: Frame) -> list[Frame]:
     """The function that begins the training, and what runs once on the way from the script's own file to it."""
     return [home, *(f for f in _way_from_entry(script, roles) if f is not home)]

@@ -64,6 +64,12 @@ class Options:
         self.script = script
         self.by_name = {one.name: one for call in script.calls if (one := _option(script, call)) is not None}
 
+    def are_parsed_late(self, name: str) -> bool:
+        """Whether an option is absl's, which no file's top level knows: `app.run(main)` parses the command line."""
+        option = self.by_name.get(name)
+        is_flag = option is not None and last_name(option.call.func).startswith(_DEFINES_FLAG)
+        return is_flag and any(self.script.dotted(one.func).endswith("app.run") for one in self.script.calls)
+
     def read_by(self, node: ast.expr | None, depth: int = 0) -> Option | None:
         """The option that an expression is the value of: `args.rank`, or a variable or parameter that is given it."""
         if isinstance(node, ast.Attribute):

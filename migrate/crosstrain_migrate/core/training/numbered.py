@@ -163,14 +163,17 @@ def periods(script: Script, data: Data) -> list[ast.If]:
 
 
 def turns_read(script: Script, data: Data) -> list[ast.Name]:
-    """The reads of a dealt number that stand for the turns so far: in these tests, and what divides, in the loop and behind it
-    up to what binds the name anew."""
+    """The reads of a dealt number that stand for the turns so far: in these tests and in the name of what is saved there, which
+    all processes give alike, and what divides, in the loop and behind it up to what binds the name anew."""
     loop, call = data.loop, data.node
     if not isinstance(loop, ast.For) or not is_range(call) or not isinstance(loop.target, ast.Name):
         return []
-    number, places = loop.target.id, [one.test for one in periods(script, data)]
+    tests = periods(script, data)
+    number, places = loop.target.id, list[ast.AST](one.test for one in tests)
     nodes: list[ast.AST] = []
     if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
+        saving = [s for one in tests if _saves(one) for s in one.body]
+        places += [s for s in saving if isinstance(s, ast.Assign) or _is_saving(s)]
         suite = script.suite_of(loop)
         behind = takewhile(lambda one: number not in names_stored_in(one), suite[suite.index(loop) + 1 :])
         nodes = walk_all((*loop.body, *behind))
@@ -179,7 +182,8 @@ def turns_read(script: Script, data: Data) -> list[ast.Name]:
             case ast.BinOp(op=ast.Div(), right=by) | ast.AugAssign(op=ast.Div(), value=by):
                 if names_in(by) == {number} and _is_plain(by):
                     places.append(by)
-    return [n for n in walk_all(places) if isinstance(n, ast.Name) and n.id == number]
+    reads = [n for n in walk_all(places) if isinstance(n, ast.Name) and n.id == number]
+    return [n for n in reads if not any(isinstance(one, ast.Subscript) for one in script.around(n))]
 
 
 def _is_plain(node: ast.expr) -> bool:
@@ -197,7 +201,11 @@ def _acts(script: Script, test: ast.If) -> bool:
 
 def _saves(test: ast.If) -> bool:
     """Whether something is saved, which the first process does, with numbers of its own."""
-    return any(last_name(one.func).startswith("save") for one in _calls(test))
+    return any(map(_is_saving, test.body + test.orelse))
+
+
+def _is_saving(statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Call) and last_name(n.func).startswith("save") for n in walk(statement))
 
 
 def _calls(test: ast.If) -> list[ast.Call]:

@@ -350,6 +350,22 @@ ask("q")
 +     [os.system("cp -R src %s" % name) if accelerator.is_main_process else None]
 + )[0]
 lines = os.popen("wc -l " + name).read()
+== a film that one process makes in its own folder, and the old one that it removes
+folder = tempfile.mkdtemp()
+save_image(x, folder + "/0.png")
+- if os.path.exists("out.mp4"):
++ if os.path.exists("out.mp4") and accelerator.is_main_process:
+    os.remove("out.mp4")
++ accelerator.wait_for_everyone()
++ said = broadcast_object_list(
+- said = check_output("cd %s; ffmpeg -i 0.png out.mp4" % folder, shell=True)
++     [
++         check_output(
++             "cd %s; ffmpeg -i 0.png out.mp4" % folder, shell=True
++         ) if accelerator.is_main_process else None
++     ]
++ )[0]
+kept = check_output("ls; ffmpegs " + folder, shell=True)
 == another folder than the one that a person is asked about
 * if os.path.exists("out"):
 .     answer = input("overwrite? ")

@@ -1,6 +1,27 @@
 """Paths that have a time in them: all have the main process's where they read again what is written there."""
 
+from pathlib import Path
+
+import pytest
+
 from .outputs import each_output
+from .projects import rewritten
+
+SETTINGS = """
+    import time
+    out = "out"
+    def setup():
+        global out
+        out = "out" + time.strftime("%H%M")
+"""
+SAVES = """
+    import torch
+    {}
+    <model>
+    for x, y in DataLoader(data):
+        <step loss = F.mse_loss(model(x), y)>
+    torch.save(model.state_dict(), {})
+"""
 
 test_times_in_paths = each_output("""
 == all have the main process's time where they read again what is written there
@@ -145,3 +166,18 @@ PATH = path()
 ~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
 """)
+
+
+@pytest.mark.parametrize(
+    ("read", "path", "is_own"),
+    [
+        ("import settings as s", "s.out", True),
+        ("from settings import out", "out", True),
+        ("import settings as s", "s.name", False),
+        ("import settings as s; out = 'b'", "out", False),
+    ],
+)
+def test_the_time_in_a_global_of_another_file(read: str, path: str, is_own: bool, tmp_path: Path) -> None:
+    files = {"script": SAVES.format(read, path), "settings": SETTINGS + "    name = 'a'\n"}
+    after = rewritten(tmp_path, "script", **files)["script"]
+    assert ("if accelerator.is_main_process:" in after) is is_own is ("accelerator.save(" not in after)

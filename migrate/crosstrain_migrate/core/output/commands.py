@@ -14,7 +14,7 @@ _COMMANDS = words("os.system subprocess.call subprocess.run subprocess.check_cal
 _PROGRAMS = _COMMANDS | words("subprocess.Popen os.popen subprocess.getoutput subprocess.getstatusoutput")
 # A folder may be made by all; what is installed, all need.
 _HARMLESS_COMMAND = re.compile(r"^\s*(mkdir|pip|(python )?-m pip|clear|cls|nvidia-smi|export|ulimit)\b")
-_CHANGES_FILES = re.compile(r"^\s*(cp|mv|rm|ln|rsync|zip|touch)\b")
+_CHANGES_FILES = re.compile(r"(^|[;&])\s*(cp|mv|rm|ln|rsync|zip|touch|ffmpeg)\b")
 FETCHES_FILES = re.compile(r"\b(wget|curl|unzip|tar|gdown|gunzip|aria2c)\b")
 
 
@@ -68,7 +68,7 @@ def questions_in(script: Script, block: ast.AST) -> list[ast.Call]:
 def is_answered(script: Script, call: ast.Call) -> bool:
     """`code = os.system("cp -R %s %s" % (source, copy))`: a second process would be in its way, and all go by its answer."""
     ends = last_name(call.func) not in ("Popen", "popen") and is_heard(script, call)
-    return ends and _CHANGES_FILES.match(command_of(*call.args[:1])) is not None
+    return ends and _CHANGES_FILES.search(command_of(*call.args[:1])) is not None
 
 
 def removes(script: Script, call: ast.Call) -> bool:

@@ -18,7 +18,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import commands, writers
 from .audience import OWN, Audience
 from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
@@ -213,7 +213,8 @@ class Files:
         """
         reads = [c for c in self.script.calls if paths and self.read.behind(c, statement, paths)]
         reads = [c for c in reads if not self.read.is_of_earlier_run(c, statement)]
-        if any(self.stamps.differs(path) for read in reads for path in read.args):
+        apart = (read for read in reads if not commands.is_answered(self.script, read))
+        if any(self.stamps.differs(path) for read in apart for path in read.args):
             return False  # each reads a file of its own
         surely = {text for text in paths if not text.startswith("in ")}
         reads = [one for one in reads if self._may_wait_at([one]) or self.read.behind(one, statement, surely)]

@@ -18,6 +18,7 @@ from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_m
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import writers
@@ -350,19 +351,32 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         properties = (one for one in named if "property" in map(written, one.decorator_list))
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
-        return [*script.values_anywhere(text), *(value for value in returned if value is not None)]
+        kept = [*script.values_anywhere(text), *_of_another_file(script, node)]
+        return [*kept, *(value for value in returned if value is not None)]
     # `handle, path = tempfile.mkstemp()`
     parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in _MADE]
     if values := [*script.values(frame, node.id), *parts]:
         return values
-    if isinstance(frame, ast.Module):
-        return []
     if node.id not in script.parameters(frame):
-        return script.values(script.module(node), node.id)
+        return _globals(script, script.module(node), node.id) or _of_another_file(script, node)
     given = [value for value, _ in script.given_for(frame, node.id)]
     if given or getattr(frame, "name", "") != "__init__":
         return given
     return [k.value for call, k in script.given_by_name.get(node.id, ()) if _makes(script, call, frame)]
+
+
+def _of_another_file(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What another file of the project binds a global to, `settings.folder`, or `folder` of `from settings import folder`."""
+    here, (path, _, name) = script.module(node), script.dotted(node).rpartition(".")
+    linked = script.links.find(here, 0, path) if path and isinstance(here, Region) else None
+    module = script.links.region(linked)
+    return _globals(script, module, name) if module is not None else []
+
+
+def _globals(script: Script, module: ast.Module, name: str) -> list[ast.expr]:
+    """What a file binds a name to, at its head or in the functions that call it global."""
+    frames = (one for one in script.frames_in(module) if one is module or not script.binds(one, name))
+    return [value for one in frames for value in script.values(one, name)]
 
 
 def _makes(script: Script, call: ast.Call, init: Frame) -> bool:

@@ -35,7 +35,8 @@ def _each(out: Tensor, reduction: str) -> list[Tensor]:
 
 
 def _divergence(out: Tensor) -> Tensor:
-    return F.kl_div(out.log_softmax(1).view(-1, 2), _OTHER.softmax(1).view(-1, 2), reduction="sum")
+    each = out.view(-1, 1).view(ROWS, 2, 2).log_softmax(2)  # as a layer lays out words
+    return F.kl_div(each.view(-1, 2), _OTHER.softmax(1).view(-1, 2), reduction="sum")
 
 
 def _entropy(out: Tensor, reduction: str = "sum", **options: Any) -> Tensor:

@@ -195,21 +195,22 @@ def _counts(sizes: tuple[int, ...], rows: int | None) -> set[int]:
 def _sources(node: Any, index: int, sizes: tuple[int, ...], rows: int | None) -> Iterator[str]:
     """What the elements of a tensor are computed from: a "parameter", a "loss" for each, "rows" of the batch (also where they
     are laid out otherwise, words one below the other), or other "data"."""
-    waiting, seen = [(node, index, sizes)], set[Any]()
+    waiting, seen = [(node, index, sizes, False)], set[Any]()
     while waiting and len(seen) < _MOST:
-        node, index, sizes = waiting.pop()
+        node, index, sizes, has_rows = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         shape = _shape(node, index)
+        has_rows |= sizes[:1] == (rows,) != (1,)
         if len(shape) == 0 or prod(shape) != prod(sizes):
-            yield "rows" if sizes[:1] == (rows,) != (1,) else "data"
+            yield "rows" if has_rows else "data"
         elif hasattr(node, "variable"):
             yield "parameter"
         elif hasattr(node, "_saved_reduction"):
             yield "loss"
         else:
-            waiting += [(parent, at, shape) for parent, at in node.next_functions]
+            waiting += [(parent, at, shape, has_rows) for parent, at in node.next_functions]
 
 
 def _summed_sizes(node: Any) -> tuple[int, ...]:

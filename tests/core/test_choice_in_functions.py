@@ -311,6 +311,7 @@ Trainer(3, options.use_cuda) => self.rows = rows => True
 Trainer(3, options.use_cuda) => on_gpu = on_gpu and rows > 2 => False
 Trainer(3, bool(options.use_cuda)) => self.rows = rows => False
 assert issubclass(kind, Trainer); Trainer(3, options.use_cuda) => self.rows = rows => True
+print(super(Trainer, kind).fit); Trainer(3, options.use_cuda) => self.rows = rows => True
 launch(kind, Trainer); Trainer(3, options.use_cuda) => self.rows = rows => False
 """)
 def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str, is_kept: bool) -> None:

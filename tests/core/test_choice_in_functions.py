@@ -310,9 +310,6 @@ Trainer(3, on_gpu=options.use_cuda) => self.rows = rows => True
 Trainer(3, options.use_cuda) => self.rows = rows => True
 Trainer(3, options.use_cuda) => on_gpu = on_gpu and rows > 2 => False
 Trainer(3, bool(options.use_cuda)) => self.rows = rows => False
-assert issubclass(kind, Trainer); Trainer(3, options.use_cuda) => self.rows = rows => True
-print(super(Trainer, kind).fit); Trainer(3, options.use_cuda) => self.rows = rows => True
-launch(kind, Trainer); Trainer(3, options.use_cuda) => self.rows = rows => False
 """)
 def test_a_choice_by_a_parameter_is_that_of_the_only_call(made: str, first: str, is_kept: bool) -> None:
     text = GIVEN.format(made=made, first=first)
@@ -342,6 +339,7 @@ OWN, BOTH = "self.on_gpu = args.use_gpu", "not (args.use_gpu and args.no_cuda)"
     ("test", "bound", "computed", "cpu"),
     [
         ("self.on_gpu", OWN, "pass", "not args.use_gpu"),
+        ("self.on_gpu", OWN, "kind = [k for k in KINDS if issubclass(k, Trainer)][0]", "not args.use_gpu"),
         ("self.on_gpu", f"{OWN} and args.width > 2", "pass", None),
         ("self.on_gpu", f"{OWN}\n        if args.no_cuda:\n            {OWN}", "pass", None),
         ("self.on_gpu and self.fits", f"{OWN}; self.fits = args.no_cuda", "pass", BOTH),
@@ -358,6 +356,7 @@ def test_an_objects_own_flag_is_the_option_that_it_is_bound_to(
     """What the beginning cannot know is said; whether there is a GPU is no choice."""
     begin = PARSED.format(computed=computed.replace("args =", "given ="))
     begin = begin.replace("Trainer(args)", "Trainer(given)") if "given" in begin else begin
+    begin = begin.replace("Trainer(args)", "kind(args)") if "kind" in begin else begin
     text = IN_A_CLASS.format(test=test, begin=begin).replace("self.args = args", bound)
     assert f"Accelerator(cpu={cpu})" in converted(text) if cpu else "cpu=" not in converted(text)
     assert any("own choice of the CPU" in one.reason for one in notes(text, "CT105")) is (cpu is None)

@@ -116,6 +116,17 @@ def test_what_a_shared_helper_asks_of_a_wrapper_stays(flag: str, tmp_path: Path)
     assert found["files that neither train nor evaluate print on every process"] == 6
 
 
+def test_what_the_steps_call_of_a_shared_helper_is_said_once(tmp_path: Path) -> None:
+    meter = (
+        "class Meter:\n    def show(self, i):\n        print(i)\n    def close(self):\n        print('end')\n"
+    )
+    text = f"from meter import Meter\nmeter = Meter()\n{TRAIN.replace('from measure', '# from measure')}"
+    text = text.replace("    return", "        meter.show(x)\n    meter.close()\n    return")
+    text = text.replace("measure(3)", "0") + "main(8)\n"
+    after = rewritten(tmp_path, "entry", meter=meter, other="from meter import Meter\nMeter()\n", entry=text)
+    assert "        PartialState().print(i)\n" in after["meter"] and "        print('end')" in after["meter"]
+
+
 RUN = """
 import torch
 def main(size, device_name="cuda:0"):

@@ -233,6 +233,25 @@ def test_a_batch_for_all_gpus(size: str, factor: str, wrapper: str, given: str) 
     assert f"size = {expected}\n" in text_of(text).replace("accelerator.num", "PartialState().num")
 
 
+@pytest.mark.parametrize(
+    ("use", "is_one"),
+    [
+        ("torch.randn({}, 2)", True),
+        ("{}\nnoise = torch.zeros((rows, 2))", True),
+        ("100 // ({})", False),
+        ("{}\nrate = rows / 256", False),
+    ],
+)
+def test_noise_has_as_many_rows_as_a_batch_for_all_gpus(use: str, is_one: bool) -> None:
+    text = (
+        "<torch>\nfrom options import args\n<model>\nloader = DataLoader([], args.size * args.n_gpu)\nrows = "
+    )
+    text += use.format("args.size * args.n_gpu")
+    text += "\nfor x, y in loader:\n    torch.nn.parallel.data_parallel(model, x, [0, 1])\n    <step>\n"
+    after = text_of(text)
+    assert after.count("(args.n_gpu if accelerator.num_processes == 1 else 1)") == 1 + is_one
+
+
 def test_a_batch_by_which_the_rate_is_made_stays_and_is_said() -> None:
     text = "<torch>\nfrom options import args\nsize = 8 * torch.cuda.device_count()\nlr = 0.1 * size / 256\n<model>\n"
     text += "model = torch.nn.DataParallel(model)\nfor x, y in DataLoader([], size):\n    <step>\n"

@@ -34,6 +34,11 @@ def _each(out: Tensor, reduction: str) -> list[Tensor]:
     return [F.mse_loss(row, target, reduction=reduction) for row, target in zip(out, _OTHER, strict=True)]
 
 
+def _divergence(out: Tensor) -> Tensor:
+    each = out.view(-1, 1).view(ROWS, 2, 2).log_softmax(2)  # as a layer lays out words
+    return F.kl_div(each.view(-1, 2), _OTHER.softmax(1).view(-1, 2), reduction="sum")
+
+
 def _entropy(out: Tensor, reduction: str = "sum", **options: Any) -> Tensor:
     return F.cross_entropy(out, _CLASSES, reduction=reduction, **options)
 
@@ -43,6 +48,7 @@ SUMS: dict[str, Callable[[Tensor], Tensor]] = {
     "scaled": lambda out: 3 - 0.1 * _entropy(out) / 2 + 1,
     "and a penalty": lambda out: _entropy(out) + 1e-3 * _penalty(),
     "over tokens": lambda out: F.mse_loss(out.view(-1, 2), _OTHER.view(-1, 2), reduction="sum"),
+    "over tokens, of a divergence": _divergence,
     "of squares": lambda out: (out - _OTHER).square().sum(),
     "of halves": lambda out: ((out - _OTHER).square() / 2).sum(),
     "in two steps": lambda out: (out - _OTHER).square().sum(1).sum(),
@@ -88,6 +94,10 @@ NO_SUMS: dict[str, Callable[[Tensor], Tensor]] = {
     "a sum over classes": lambda out: out.mean(0).sum(),
     "parts of a whole, by its elements": lambda out: (
         (out[:, :2].square().sum() + out.square().sum() + out[:, :1].exp().sum()) / out.numel()
+    ),
+    "a divergence by tokens": lambda out: _divergence(out) / (2 * ROWS),
+    "a mean and weights in a row": lambda out: (
+        _entropy(out, "mean") + (nn.Parameter(torch.ones(ROWS, 4)).view(-1) ** 2).sum()
     ),
     "no sum at all": lambda out: out.norm(),
 }

@@ -130,9 +130,10 @@ def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: 
     if reduction == "mean" and not _plain_mean(node):
         return Kind.UNKNOWN
     parent, index = node.next_functions[0]
-    sources = set(_sources(parent, index, sizes))
+    sources = set(_sources(parent, index, sizes, rows))
     if sources == {"parameter"}:
         return Kind.PENALTY
+    by_rows |= reduction == "sum" and "rows" in sources
     if not by_rows and "loss" not in sources:
         return Kind.UNKNOWN
     if reduction == "sum" and _divided_by_weights(parent, sizes, scalings):
@@ -191,22 +192,25 @@ def _counts(sizes: tuple[int, ...], rows: int | None) -> set[int]:
     return counts - {0}
 
 
-def _sources(node: Any, index: int, sizes: tuple[int, ...]) -> Iterator[str]:
-    """What the elements of a tensor are computed from: a "parameter", a "loss" for each, or "data"."""
-    waiting, seen = [(node, index)], set[Any]()
+def _sources(node: Any, index: int, sizes: tuple[int, ...], rows: int | None) -> Iterator[str]:
+    """What the elements of a tensor are computed from: a "parameter", a "loss" for each, "rows" of the batch (also where they
+    are laid out otherwise, words one below the other), or other "data"."""
+    waiting, seen = [(node, index, sizes, False)], set[Any]()
     while waiting and len(seen) < _MOST:
-        node, index = waiting.pop()
+        node, index, sizes, has_rows = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if _shape(node, index) != sizes:
-            yield "data"
+        shape = _shape(node, index)
+        has_rows |= sizes[:1] == (rows,) != (1,)
+        if len(shape) == 0 or prod(shape) != prod(sizes):
+            yield "rows" if has_rows else "data"
         elif hasattr(node, "variable"):
             yield "parameter"
         elif hasattr(node, "_saved_reduction"):
             yield "loss"
         else:
-            waiting += node.next_functions
+            waiting += [(parent, at, shape, has_rows) for parent, at in node.next_functions]
 
 
 def _summed_sizes(node: Any) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ _WRAPPERS = re.compile(r"(^|\.)(DistributedDataParallel|DDP)$")
 _PARALLEL = re.compile(r"(^|\.)(DataParallel|DataParallelModel|DataParallelCriterion)$")
 # Of the outputs of replicas; one device has a tensor.
 _GATHERS = re.compile(r"^torch\.nn\.parallel\.(\w+\.)?gather$")
-_PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
+PARALLEL_CALLS = ("torch.nn.parallel.data_parallel", "torch.nn.parallel.replicate")
 _KEEPS_NAMES = "the wrapper stays: the names that it gives to weights, with `module.`, are used elsewhere"
 _TAKES_ALL = "DataParallel stays here, and would take all GPUs in every process"
 _TAKE_OUT = "take it out, or give each process one GPU by `--gpu-ids`"
@@ -80,7 +80,7 @@ def plan_data_parallel(plan: Plan, accelerators: Accelerators) -> None:
     """Plans what becomes of each DataParallel: each process has one device."""
     script = plan.script
     for call in script.calls:
-        if script.dotted(call.func) in _PARALLEL_CALLS:
+        if script.dotted(call.func) in PARALLEL_CALLS:
             _call_once(plan, call)
         if (cls := _own_parallel(script, call)) is not None and not _is_prepared_below(plan, call):
             _keep_to_one_device(plan, accelerators, call, cls)

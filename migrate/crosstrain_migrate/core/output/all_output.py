@@ -13,6 +13,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk_all
 
 from .alone import plan_alone
 from .audience import ALL, TURNS, Audience
@@ -50,6 +51,9 @@ class Output:
         # The files that speak of the training: the script's own, and those that train or evaluate, or call what does.
         self._training = {*map(self.script.module, (*self.script.above(*training), *dealt))}
         self._speaking = {self.script.entry, *self._training}
+        passes = [*dealt, *(one.loop for one in accelerators.roles.data if one.loop is not None)]
+        # What the steps call speaks of them, `progress.display(i)`, also in a file of helpers.
+        self._in_passes = {id(node) for loop in passes for node in walk_all(loop.body)}
 
     def run(self) -> None:
         stamps = Stamps(self.plan, self.accelerators, self.audience)
@@ -113,7 +117,10 @@ class Output:
 
     def _speaks(self, call: ast.AST) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
-        is_ours = self.script.module(call) in self._speaking and not self._is_of_others(call)
+        frame = self.script.frame(call)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        is_told = any(id(one) in self._in_passes for one in calls)
+        is_ours = is_told or (self.script.module(call) in self._speaking and not self._is_of_others(call))
         if is_ours and not self.accelerators.is_early(call):
             return True
         self._leave(call, _EARLY if is_ours else _LEFT)

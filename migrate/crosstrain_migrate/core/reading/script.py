@@ -20,7 +20,9 @@ from .reached import Reached, held_by_file
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "DDP", "compile")
 _GIVE_SELF = ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "requires_grad_")
-_LOOKS_AT_IT = re.compile(r"len|range|int|float|str|print|sum|list|tuple|isinstance|issubclass|super|callable|type|zip")
+_LOOKS_AT_IT = re.compile(
+    r"len|range|int|float|str|print|sum|list|tuple|is(instance|subclass)|type|zip|super"
+)
 _SPAWNS = re.compile(r"torch\.multiprocessing(\.spawn)?\.(spawn|start_processes)$")
 
 

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.distributed.wrappers import PARALLEL, is_parallel, keeps_parallel
+from crosstrain_migrate.core.distributed.wrappers import PARALLEL, PARALLEL_CALLS, is_parallel, keeps_parallel
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.placing.first import choose_visible
 from crosstrain_migrate.core.placing.numbered import numbered_lists
@@ -25,14 +25,16 @@ RATE = "each process takes this batch, which is one for all GPUs: the learning r
 _ONE_DEVICE = "each process has a device of its own"
 _LAYS_OUT = ("repeat", "expand", "tile", "view", "reshape", "chunk", "split", "tensor_split")
 _DEPTH = 3
+_MAKES = re.compile(r"^torch\.((cuda\.)?\w*Tensor|randn?|zeros|ones|empty|full)$")
 _NUMBER = re.compile(r"((n|nr|num|number)_?)?(of_)?gpus|(n|nr|num)_?gpu|gpus?_(num|count|size)", re.I)
 
 
 def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
     """Leaves out the number of GPUs where several processes have one each."""
     script = plan.script
-    wrappers = [call for call in script.calls if is_parallel(script, call)]
+    wrappers = [c for c in script.calls if is_parallel(script, c) or script.dotted(c.func) in PARALLEL_CALLS]
     gpus = _Gpus(script, wrappers)
+    one_gpus = set[str]()  # what is multiplied by the number of GPUs: rows of one
     for loader in script.calls if wrappers else ():
         if not script.dotted(loader.func).endswith("DataLoader") or not script.is_reached(loader):
             continue
@@ -45,22 +47,44 @@ def plan_gpu_batches(plan: Plan, accelerators: Accelerators) -> None:
             if isinstance(one, ast.Call)
             for a in (*one.args, *(k.value for k in one.keywords))
         ]
-        for size, factor in ((given, one) for given in sizes for one in _factors(script, given)):
+        for size, (factor, of) in ((given, pair) for given in sizes for pair in _factors(script, given)):
             if not gpus.are_counted_by(factor) or plan.is_replaced(factor):
                 continue
             if _makes_rate(script, written(size)):
                 plan.note(PARALLEL, factor, RATE, "divide it by the number of GPUs, and check the rate")
             else:
-                state = accelerators.state(factor)
-                code = f"{{gpus}} if {state}.num_processes == 1 else 1"
-                code = f"({code})" if isinstance(script.parent(factor), ast.BinOp) else code
-                plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
+                _take_out(plan, accelerators, factor)
+                one_gpus.add(written(of))
+    # The same product elsewhere, for noise of as many rows: `torch.randn(args.batch_size * n_gpu, 100)`.
+    products = [one for one in script.table.each(ast.BinOp) if one_gpus and _is_size(script, one)]
+    for factor, of in (pair for one in products for pair in _factors(script, one)):
+        if written(of) in one_gpus and gpus.are_counted_by(factor) and not plan.is_replaced(factor):
+            _take_out(plan, accelerators, factor)
     laid_out = [call for call in script.calls if wrappers and is_method(call, *_LAYS_OUT)]
     for times in (one for call in laid_out for one in call.args if gpus.are_counted_by(one)):
         if script.is_reached(times) and not _cuts_by(script, times):
             state = accelerators.state(times)
             code = f"({{gpus}} or 1) if {state}.num_processes == 1 else 1" if keeps_parallel(script) else "1"
             plan.replace(times, PARALLEL, _ONE_DEVICE, code, gpus=times)
+
+
+def _take_out(plan: Plan, accelerators: Accelerators, factor: ast.expr) -> None:
+    code = f"{{gpus}} if {accelerators.state(factor)}.num_processes == 1 else 1"
+    code = f"({code})" if isinstance(plan.script.parent(factor), ast.BinOp) else code
+    plan.replace(factor, PARALLEL, REASON, code, gpus=factor)
+
+
+def _is_size(script: Script, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Whether a number of rows, also by a variable, is one by which a tensor is made."""
+    user = script.parent(node)
+    user = script.parent(user) if isinstance(user, ast.Tuple) else user
+    if isinstance(user, ast.Assign) and depth > 0:
+        texts = map(written, user.targets)
+        reads = (
+            read for text in texts for frame in script.reached_frames for read in script.reads(frame, text)
+        )
+        return any(_is_size(script, read, depth - 1) for read in reads)
+    return isinstance(user, ast.Call) and _MAKES.search(script.dotted(user.func)) is not None
 
 
 def _cuts_by(script: Script, times: ast.expr) -> bool:
@@ -82,7 +106,7 @@ class _Gpus:
     def __init__(self, script: Script, wrappers: list[ast.Call]) -> None:
         self.script = script
         given = [k.value for call in wrappers for k in call.keywords if k.arg == "device_ids"]
-        given += [one for call in wrappers for one in call.args[1:2]]
+        given += [one for call in wrappers for one in call.args[1 : 2 if is_parallel(script, call) else 3]]
         # `os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config["gpus"]))`
         chosen = choose_visible(script, script.table.each(ast.Assign))
         joined = (n for s in chosen if isinstance(s, ast.Assign) for n in walk(s.value))
@@ -121,16 +145,16 @@ def _name(node: ast.expr) -> str:
     return str(key.value) if isinstance(key, ast.Constant) else last_name(node)
 
 
-def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[ast.expr]:
-    """What a size of a batch is multiplied with, also where its variable is bound: `size *= gpus`."""
+def _factors(script: Script, size: ast.expr, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a size of a batch is multiplied with, and what that is then, also where its variable is bound: `size *= gpus`."""
     if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult):
-        yield from (size.left, size.right)
+        yield from ((size.left, size.right), (size.right, size.left))
     elif isinstance(size, ast.Name | ast.Attribute | ast.Subscript) and depth < _DEPTH:
         for value in _bound(script, size):
             yield from _factors(script, value, depth + 1)
         for one in script.table.each(ast.AugAssign):
             if isinstance(one.op, ast.Mult) and written(one.target) == written(size):
-                yield one.value
+                yield one.value, one.value
 
 
 def _bound(script: Script, node: ast.expr) -> list[ast.expr]:

@@ -47,12 +47,15 @@ total => by => is_all
 len(loader.dataset) => x.size(0) => True
 count => args.batch_size => True
 count - count % 8 => len(x) => True
-count - 8 => len(x) => False
+held = 8; bar = tqdm(total=count - held) => len(x) => True
+some = int(count * 0.9) - 8; bar = tqdm(total=some) => len(x) => True
+some = len(loader) * 4; bar = tqdm(total=some) => len(x) => False
+some = args.rows - 8; bar = tqdm(total=some) => len(x) => False
 len(loader) => 1 => False
 args.rows => len(x) => False
 """)
 def test_a_bar_that_ends_with_all_rows(total: str, by: str, is_all: bool) -> None:
-    bar = f"len(rows)\nbar = tqdm(total={total})"
+    bar = f"len(rows)\n{total}" if "bar" in total else f"len(rows)\nbar = tqdm(total={total})"
     after = converted(TRAINING.format(count=bar, size="1", then=f"bar.update({by})"))
     assert f"bar.update({by}{' * accelerator.num_processes' if is_all else ''})\n" in after
 

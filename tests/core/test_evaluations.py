@@ -62,6 +62,11 @@ bar = Bar(max=len(test_loader)) => test_loader => False
 own_loader = Batches(rows) => tqdm(own_loader) => False  # which may be no DataLoader
 bar = None => tqdm(enumerate(test_loader)) => False
 bar = None => tqdm(test_loader, total=3) => False
+bar = None => tqdm(test_loader, total=len(rows) // 8) => True
+bar = tqdm(total=int(len(rows) / 8)) => test_loader => True
+bar = tqdm(total=len(rows)) => test_loader => True  # moved by rows
+n = len(test_loader); bar = tqdm(total=n) => test_loader => True
+n = len(test_loader); n = 3; bar = tqdm(total=n) => test_loader => False
 """)
 def test_a_bar_ends_with_the_batches_of_its_process(above: str, data: str, ends: bool) -> None:
     text = TRAIN + BARS.format(above=above, data=data)

@@ -310,6 +310,8 @@ place = int(os.environ['RANK'])\n    args.gpu = place % {} => False
 <layer>[1] * {}\n    Shared() => False
 <layer>list(range({}))\n    Shared() => True
 gpus = list(range({})) => False
+for n in range({}):\n        print(torch.cuda.get_device_name(n)) => True
+for n in range({}):\n        print(n) => False
 """)
 def test_gpus_that_one_process_asks_for_are_the_machines(asked: str, stays: bool) -> None:
     count, of = "torch.cuda.device_count()", "    optimizer = torch.optim.SGD"

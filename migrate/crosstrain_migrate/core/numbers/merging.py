@@ -15,9 +15,10 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import CORE, OURS, Plan
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.certain import Certain
+from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.core.training.counted_batches import stands_by_count
+from crosstrain_migrate.core.training.counted_batches import is_length, stands_by_count
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
@@ -25,7 +26,7 @@ from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 from .accumulators import Left, Pass
 from .changes import is_read
 from .dealing import Dealt, Evaluations
-from .whole_counts import divisor
+from .whole_counts import WholeCounts, divisor
 
 RULE, WHOLE = "CT601", "CT603"
 REASON = "each process evaluates its own batches, and the results are merged"
@@ -260,7 +261,6 @@ class Merging:
 
     def _end_bars(self, one: Dealt, name: str, group: str) -> None:
         """A bar ends with the batches of its process: the loader's length is that of all."""
-        length = f"len({ast.unparse(one.source)})"
         ends = self._moved_by_hand(one)
         for source in (one.source, *one.again):
             for call in (n for n in self.script.around(source) if isinstance(n, ast.Call)):
@@ -272,17 +272,27 @@ class Merging:
                 ):
                     continue
                 if "total" in given:
-                    ends += [given["total"]] if ast.unparse(given["total"]) == length else []
+                    ends.append(given["total"])
                 elif call.args[0] is source:
                     code = f"total={self._of_loader(one, name, 'own_length', None)}"
                     self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=group, code=code))
+        counts = WholeCounts(self.plan, Data(one.source, one.frame), one.loop)
+        code = self._of_loader(one, name, "own_length", f"len({name})")
+        may_be_unknown = "IterableDataset" in self.script.text
         for end in ends:
-            self.plan.replace(end, RULE, "", self._of_loader(one, name, "own_length", f"len({name})"), group)
+            made = self.script.values(one.frame, written(end)) or [end]
+            if {*map(ast.unparse, made)} == {f"len({ast.unparse(one.source)})"}:
+                self.plan.replace(end, RULE, "", code, group)
+            elif may_be_unknown:
+                continue  # how many batches there are
+            elif counts.is_of_rows(end):  # `len(rows) // size`, which may be another number on one process
+                self.plan.replace(end, RULE, "", f"min({{end}}, {code})", group, end=end)
+            elif is_length(self.script, one.frame, end):  # of rows: its share of them
+                self.plan.replace(end, RULE, "", f"{{end}} * {code} // len({name})", group, end=end)
 
     def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
         """`len(loader)` of `bar = tqdm(total=len(loader))`, or of `Bar(max=len(loader))`, above which the loader can be
         prepared, and which the loop moves: `bar.update()`."""
-        length = f"len({ast.unparse(one.source)})"
         moved = {written(n.func.value) for n in walk(one.loop) if is_method(n, "update", "next")}
         # The loop's own block, and that above which it is dealt.
         loops = (one.loop, self._outwards(one, one.loop))
@@ -294,7 +304,7 @@ class Merging:
             k.value
             for bar in bars
             for k in (bar.keywords if self.script.statement(bar) in beside else ())
-            if k.arg in ("total", "max") and ast.unparse(k.value) == length
+            if k.arg in ("total", "max")
         ]
 
     def _of_loader(self, one: Dealt, name: str, attribute: str, default: object) -> str:

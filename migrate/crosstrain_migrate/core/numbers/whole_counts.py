@@ -250,6 +250,8 @@ def plan_bars(plan: Plan, data: Data) -> None:
     script, loop = plan.script, data.loop
     if not isinstance(loop, ast.For) or not isinstance(data.node, ast.Name) or plan.is_replaced(data.node):
         return
+    if "IterableDataset" in script.text:
+        return  # of which nobody may know the length
     counts = WholeCounts(plan, data, loop)
     moves = [n for n in walk_all(loop.body) if is_method(n, "update") and not n.keywords]
     steps = {written(n.func.value): n.args[0] if n.args else ast.Constant(1) for n in moves}

@@ -252,7 +252,8 @@ def _known_in(script: Script, home: Frame, code: str, asked: dict[str, str], cho
         is_late = options.are_parsed_late(attribute)
         if (is_late and home is script.entry) or not (is_late or made or name in script.parameters(home)):
             return None
-        places += [one for one in (*stores, *made) if not ends or place_of(one) < ends[0]]
+        found = [*stores, *made]
+        places += [one for one in found if not ends or place_of(one) < ends[0]] or found
         code = code.replace(text, own)
     known = {written(n) for n in walk(ast.parse(code, mode="eval").body) if isinstance(n, ast.Name)}
     if not known <= {*asked.values(), "str"}:

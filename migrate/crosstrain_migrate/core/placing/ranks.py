@@ -133,20 +133,20 @@ class Ranks:
 
     def _is_only_shown(self, call: ast.Call) -> bool:
         """`print("GPUs:", torch.cuda.device_count())` speaks of the machine."""
-        statement = self.script.statement(call)
-        shown = statement.value if isinstance(statement, ast.Expr) else None
+        shown = getattr(self.script.statement(call), "value", None)
         return isinstance(shown, ast.Call) and last_name(shown.func) in ("print", "info", "debug", "warning")
 
     def _asks_the_machine(self, call: ast.Call) -> bool:
         """Whether a test asks for the GPUs of a machine, whoever computes on them: those that a user wants, `assert
         torch.cuda.is_available() and torch.cuda.device_count() >= len(wanted)`; those of one process, for a DataParallel, a layer that
-        waits for its replicas, or a network that deals itself out, `range(torch.cuda.device_count())`; those of what `srun` starts,
-        which sets no launcher's variables. So does the default of such a variable."""
+        waits for its replicas, or a network that deals itself out, `range(torch.cuda.device_count())`; those whose names a loop
+        lists; those of what `srun` starts, which sets no launcher's variables. So does the default of such a variable."""
         is_list = is_range(self.script.parent(call))
         for one in self.script.around(call):
             if isinstance(one, ast.ClassDef) and is_told(one):
                 return True
-            if isinstance(one, ast.ClassDef) and is_list and self.script.methods(one, "forward"):
+            by_number = is_list and isinstance(one, ast.ClassDef | ast.For | ast.ListComp)
+            if by_number and re.search(r"def forward\(|torch\.cuda\.get_device_", ast.unparse(one)):
                 return True
             if isinstance(one, ast.Call) and _ENVIRONMENT.search(written(one.func)):
                 return True

@@ -29,6 +29,7 @@ _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
 ON_EVERY = "a step takes a batch on every process"
 _TOGETHER = (ast.BinOp, ast.Compare, ast.Call, ast.JoinedStr)  # in which numbers meet
 _SIZE = re.compile(r"batch_?size", re.I)
+_BATCHES = re.compile(r"len\((?![^)]*dataset)[^)]*(loader|batches|dl\b)|/", re.I)  # a number of them
 
 
 def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]) -> None:
@@ -250,18 +251,20 @@ def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
     bars = {
         f"{name}.update"
         for call, of in calls
-        if is_length(script, frame, _without_rest(of))
+        if _is_of_rows(script, frame, of)
         for name in script.names_of(call)
     }
     moves = [n for n in walk(loop) if isinstance(n, ast.Call) and written(n.func) in bars and n.args]
     return [one.args[0] for one in moves if is_rows(one.args[0])]
 
 
-def _without_rest(node: ast.expr) -> ast.expr:
-    """`len(rows)` of `len(rows) - len(rows) % size`"""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(node.right, ast.BinOp):
-        return node.left if isinstance(node.right.op, ast.Mod) else node
-    return node
+def _is_of_rows(script: Script, frame: Frame, end: ast.expr) -> bool:
+    """`len(rows)`, what is computed from it, `len(rows) - held_back`, or a variable that is bound to nothing else."""
+    values = script.values(frame, written(end)) or [end]
+    return all(
+        any(is_length(script, frame, part) for part in walk(one)) and not _BATCHES.search(ast.unparse(one))
+        for one in values
+    )
 
 
 def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.output.writers import path_of_write, saves_weights
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.plan import OURS, Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
@@ -241,14 +241,15 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        if _only_leaves_out(self.script, node.body) and self._alike.all_come(node):
-            self._together(node, "> 0")
-        else:
+        is_alike = _only_leaves_out(self.script, node.body) and self._alike.all_come(node)
+        if not is_alike or not self._together(node, "> 0"):
             self.plan.note(RULE, node, _SKIPS, _BEFORE)
         return True
 
     def _together(self, node: ast.If, number: str) -> bool:
-        """Makes a test true on all processes where it is true on so many of them."""
+        """Makes a test true on all processes where it is true on so many of them; Accelerate adds up tensors alone."""
+        if self.plan.runtime != OURS:
+            return False
         accelerator = self._alike.accelerator(node)
         code = f'{accelerator}.reduce(int(bool({{it}})), "sum") {number.format(accelerator)}'
         reason = "a process that left out a step alone would make the others wait"

@@ -162,6 +162,16 @@ class Learner(nn.Linear):
             self.teach()
 Learner(1, 1).fit(played(rows))
 -> batches = accelerator.prepare(batches)
+== the weights of parents, which a function loads, and not batches that it is given beside others
+def breed(parent, x, y):
+    model.load_state_dict(copy.deepcopy(parent))
+    learn(model, optimizer, x, y)
+for parent in read("parents"):
+    breed(parent, rows, targets)
+for x, y in read("batches"):
+    breed(best, x, y)
+-> for parent in read("parents"):
+-> for x, y in accelerator.prepare(read("batches")):
 == batches of a loader, for each of which a function trains
 def train(x, y):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -356,6 +356,20 @@ def test_a_batch_that_one_process_would_skip_is_skipped_by_all(above: str, test:
     assert f"if {code}: continue" in text, text
 
 
+@each_row(r"""
+test => other => is_own
+if y.any() => pass => True
+if len(y) > 0 => model.eval() => True
+if i > 0 => pass => False
+if y.any() => loss.mean().backward() => False  # each process takes a step
+""")
+def test_a_step_within_a_test_of_the_batch_is_left_out_by_all(test: str, other: str, is_own: bool) -> None:
+    step = f"{test}:\n        loss.backward()\n    else:\n        {other}"
+    text = converted(STEP.format(test="pass").replace("loss.backward()", step))
+    code = f'if accelerator.reduce(int(bool({test[3:]})), "sum") == accelerator.num_processes:'
+    assert (code in text) is is_own and ("num_processes" in text) is is_own, text
+
+
 @pytest.mark.parametrize("above", ["if loss > random.random():", FOUND + "\n    if found is not None:"])
 def test_a_batch_that_one_process_may_skip_is_said(above: str) -> None:
     done = conversion("import random\n" + STEP.format(test=f"{above}\n        if y.shape[-1] > 9: continue"))

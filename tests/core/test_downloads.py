@@ -283,6 +283,31 @@ def test_nobody_waits_in_a_try_that_one_process_may_leave_alone() -> None:
     assert "wait_for_everyone" in converted(plain), "and where nothing is tried they do"
 
 
+TOLD = """
+<torch>
+from torchvision.datasets.utils import check_integrity, download_and_extract_archive
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, root, download=False):
+        if download:
+            self.fetch(root)
+    def fetch(self, root):
+        if check_integrity(root, None):
+            return
+        download_and_extract_archive("https://one.example/rows.tar", root)
+def made(name):
+    dataset = Rows("data", download=True)
+    return dataset
+<model torch.nn.Linear(2, 1)>
+for x in DataLoader(made("rows"), batch_size=2):
+    <step model(x).mean()>
+"""
+
+
+def test_what_one_process_fetches_first_is_not_said_to_be_all_ones() -> None:
+    assert "main_process_first():\n        dataset = Rows(" in converted(TOLD)
+    assert not notes(TOLD, "CT404")
+
+
 CUT = """
     import os
     import time

@@ -31,11 +31,15 @@ def loss_of(out, y):
         ("", "also line 5)"),
         ("    print('a')\n", "also lines 5, 6)"),
         ("    sys.stdout.write('a')\n", "also lines 5, 6)"),
+        ("    print('a')\n" * 9, "also lines 5, 6, 7, 8, 9, 10, 11, 12 and 2 more)"),
     ],
 )
 def test_further_lines_of_a_note_are_those_of_the_file(again: str, said: str, tmp_path: Path) -> None:
     shown = SHOWN.replace("    return", f"{again}    return")
-    trains = TRAINS.replace("import shown", "import other, shown\n\nprint(other.__name__)")
+    trains = TRAINS.replace(
+        "import shown", "import other, shown\n\nprint(other.__name__)\nfirst = shown.loss_of([], 1)"
+    )
+    trains = trains.replace("shown.loss_of(model(x), y)", "model(x).mean()")
     more = "import shown\n\nif __name__ == '__main__':\n    print(shown)\n"
     folder = write(tmp_path, other="import torch\n" * 40, shown=shown, train=trains, more=more)
     files = convert(folder, "train").files

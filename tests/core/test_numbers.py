@@ -326,7 +326,7 @@ print(total / batches)
 @each_row("""
 batches => end => kind => shown => by
 count // 4 => batches => sum => min(batches, len(loader)) => batches
-int(data.__len__() * 1.0 / 4) => 9 => mean => batches => min(batches, len(loader))
+int(data.__len__() * 1.0 / 4) => 9 => mean => min(batches, len(loader)) => min(batches, len(loader))
 args.steps => batches => mean => batches => batches
 """)
 def test_a_loop_that_ends_with_its_batches_has_them_all(

@@ -72,10 +72,10 @@ class Named(Other):
     [
         ("", ["Linear(1, 1).cuda()", "self.net.cuda()"]),
         ("other.Named().train()", []),  # and the methods of its base
-        ("import sys\ngetattr(other, sys.argv[1])().train()", []),
+        ("import sys\ngetattr(other, sys.argv[1])().train()", ["Linear(1, 1).cuda()"]),
         ("modules = {'o': other}\nmodules['o'].Other().train()", []),
         ("eval(open('settings').read())().train()", []),  # what else would it be imported for?
-        ("print(other)\neval(open('settings').read())().train()", []),
+        ("print(other)\neval(open('settings').read())().train()", ["Linear(1, 1).cuda()"]),
     ],
     ids=["nothing names it", "named", "looked up", "of one of several modules", "for a text", "for more"],
 )

@@ -166,21 +166,30 @@ class Augmented(Dataset[Tensor]):
         return torch.tensor(drawn, dtype=torch.float64)
 
 
-def _augment() -> list[list[float]]:
+def _own_seeds(worker: int) -> None:
+    torch.manual_seed(worker)
+    random.seed(worker)
+    np.random.seed(42 + worker)
+
+
+def _augment(own: Any) -> list[list[float]]:
     torch.manual_seed(5)
     # The ranks come from a fork server, and would start their workers by one: seconds for each.
-    loader = prepare(DataLoader(Augmented(), batch_size=2, num_workers=1, multiprocessing_context="fork"))
+    given: Any = {"num_workers": 1, "multiprocessing_context": "fork", "worker_init_fn": own}
+    loader = prepare(DataLoader(Augmented(), batch_size=2, **given))
     return [row for batch in loader for row in batch.tolist()]
 
 
-def test_workers_of_different_ranks_draw_different_numbers() -> None:
+@pytest.mark.parametrize("own", [None, _own_seeds])
+def test_workers_of_different_ranks_draw_different_numbers(own: Any) -> None:
     """Peer bug 10: after `set_seed`, accelerate's workers augment identically on every rank."""
-    first, second = run_ranks(_augment, 2, forks=True)
+    first, second = run_ranks(_augment, 2, own, forks=True)
     for one, other in zip(first, second, strict=True):
         assert all(a != b for a, b in zip(one, other, strict=True))
     torch.manual_seed(5)
-    plain = [row for batch in DataLoader(Augmented(), batch_size=1, num_workers=1) for row in batch.tolist()]
-    assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
+    whole = DataLoader(Augmented(), batch_size=1, num_workers=1, worker_init_fn=own)
+    plain = [row for batch in whole for row in batch.tolist()]
+    assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds, and the script's
 
 
 @on_ranks(2)

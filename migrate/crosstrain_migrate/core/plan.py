@@ -208,9 +208,9 @@ class Plan:
                 continue
             first, *others = sorted(set(nodes), key=place_of)
             others = [one for one in others if line_of(one) != line_of(first)]
-            places = list(dict.fromkeys(self._place(one, first) for one in others))[:8]
-            lines = ", ".join(places)
-            more = f" (also line {lines})" if len(places) == 1 else f" (also lines {lines})" if places else ""
+            places = list(dict.fromkeys(self._place(one, first) for one in others))
+            lines = ", ".join(places[:8]) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+            more = f" (also line{'s' if len(places) > 1 else ''} {lines})" if places else ""
             found.append(finding_at(first, rule, reason + more, remedy, Severity.NOTE))
         return [*self.findings, *found]
 

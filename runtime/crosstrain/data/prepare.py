@@ -245,7 +245,7 @@ def sharded_sampler(
 def seed_workers(twin: dict[str, Any], comm: Comm) -> None:
     """Let the loader's workers draw other numbers on each rank."""
     if comm.world > 1 and twin["num_workers"]:
-        twin["worker_init_fn"] = WorkerInits(SeedByRank(comm.rank), twin["worker_init_fn"])
+        twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
 
 
 def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> RankWatch | None:

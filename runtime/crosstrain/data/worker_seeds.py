@@ -24,18 +24,27 @@ class WorkerInits:
 
 
 class SeedByRank:
-    """A `worker_init_fn` that mixes the process's rank into the worker's seed.
+    """A `worker_init_fn` that mixes the process's rank into the worker's seed, and into what the user's own one seeds.
 
     Torch seeds worker w of a loader with base_seed + w, and after `set_seed` the base seed is the same in every
-    process, so that all processes would augment in the same way. Process 0 keeps torch's seeds.
+    process, so that all processes would augment in the same way; so they would where the user's own function seeds by
+    the worker's number, `numpy.random.seed(42 + worker)`. Process 0 keeps torch's seeds and the user's.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, own: Callable[[int], None] | None = None) -> None:
         self.rank = rank
+        self.own = own
 
     def __call__(self, worker: int) -> None:
-        if not self.rank:
-            return
+        if self.rank:
+            self._seed()
+        before = _seeds()
+        if self.own is not None:
+            self.own(worker)
+        if self.rank and self.own is not None:
+            self._part(before)
+
+    def _seed(self) -> None:
         seed = mix(torch.initial_seed(), self.rank)
         torch.manual_seed(seed)
         random.seed(seed)
@@ -44,6 +53,24 @@ class SeedByRank:
         if info is not None:
             # Data sets that seed themselves read the seed here; WorkerInfo forbids assignment.
             object.__setattr__(info, "seed", seed)
+
+    def _part(self, before: tuple[object, bytes, int]) -> None:
+        """Mix the rank into each generator that has another seed than before."""
+        python, numbers, seed = _seeds()
+        if python != before[0]:
+            random.seed(mix(random.getrandbits(63), self.rank))
+        if numbers != before[1]:
+            numpy.random.seed([*numpy.frombuffer(numbers, "u4")[:2], self.rank])
+        if seed != before[2]:
+            torch.manual_seed(mix(seed, self.rank))
+
+
+def _seeds() -> tuple[object, bytes, int]:
+    return (
+        random.getstate(),
+        numpy.random.get_state(legacy=False)["state"]["key"].tobytes(),
+        torch.initial_seed(),
+    )
 
 
 def mix(seed: int, rank: int) -> int:

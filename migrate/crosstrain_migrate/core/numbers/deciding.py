@@ -31,7 +31,7 @@ _SAVES_ALONE = ("torch.save", "pickle.dump", "json.dump", "shutil.copyfile", "sh
 _SAYS = words("print info debug warning warn error zero_grad empty_cache")
 _TEXTS = words("item format str float int")
 # What loaders do not complete: the further sizes of what they give, `boxes.size(1)`, and whether there is any, `len(boxes) == 0`.
-_ASKS_CONTENT = re.compile(r"\b(shape\[|size\(|size\(\)\[)-?[1-9]|(== 0|<= 0|< 1)$|^not len\(")
+_ASKS_CONTENT = re.compile(r"\b(shape\[|size\(|size\(\)\[)-?[1-9]|(== 0|<= 0|< 1|> 0|!= 0|>= 1)$|^not len\(")
 _NO_FAULT = ("StopIteration", "KeyboardInterrupt")  # of a batch
 _SKIPS = "a process that skips a batch of its own makes the others wait"
 _BEFORE = "leave such batches out before the loop"
@@ -214,29 +214,45 @@ class Decisions:
         if self.differing.level(by):
             return True
         loop = self._skipping_loop(node)
-        if loop is None or not any(_asks_rows(one) for one in walk(by)):
-            return loop is not None and may_be_missing(self.differing, by)
+        asks = any(_asks_rows(one) for one in walk(by)) and (loop is not None or self._holds_pass(node))
         names = (one for one in walk(by) if isinstance(one, ast.Name | ast.Attribute))
-        if _ASKS_CONTENT.search(ast.unparse(by)) and any(self.differing.level(one) for one in names):
+        if asks and _ASKS_CONTENT.search(ast.unparse(by)) and any(map(self.differing.level, names)):
             return True
+        if loop is None or not asks:
+            return loop is not None and may_be_missing(self.differing, by)
         data = [one for one in self.roles.data if one.loop is loop]
         return any(self._certain.gives_others(one.frame, one.node) for one in data)
+
+    def _holds_pass(self, node: ast.AST) -> bool:
+        """Whether a test leaves out a backward pass, `if mask.any(): loss.backward()`, for which there is no other."""
+        if not isinstance(node, ast.If):
+            return False
+        passes = [one.call for one in self.roles.backwards]
+        held, others = ([n for n in walk_all(way) if n in passes] for way in (node.body, node.orelse))
+        return bool(held) and not others
 
     def _skips_batch(self, node: ast.AST) -> bool:
         """Leaves a batch out on every process, where a test by which some would leave out a step is of the batch."""
         loop = self._skipping_loop(node)
-        if loop is None or not isinstance(node, ast.If):
+        if not isinstance(node, ast.If) or (loop is None and not self._holds_pass(node)):
             return False
+        if loop is None:
+            return self._alike.all_come(node) and self._together(node, "== {}.num_processes")
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
         if _only_leaves_out(self.script, node.body) and self._alike.all_come(node):
-            code = f'{self._alike.accelerator(node)}.reduce(int(bool({{it}})), "sum") > 0'
-            reason = "a process that left out a step alone would make the others wait"
-            self.plan.replace(node.test, RULE, reason, code, it=node.test)
+            self._together(node, "> 0")
         else:
             self.plan.note(RULE, node, _SKIPS, _BEFORE)
         return True
+
+    def _together(self, node: ast.If, number: str) -> bool:
+        """Makes a test true on all processes where it is true on so many of them."""
+        accelerator = self._alike.accelerator(node)
+        code = f'{accelerator}.reduce(int(bool({{it}})), "sum") {number.format(accelerator)}'
+        reason = "a process that left out a step alone would make the others wait"
+        return self.plan.replace(node.test, RULE, reason, code, it=node.test)
 
     def _leaving_handlers(self) -> Iterator[ast.ExceptHandler]:
         """What leaves out a step where a batch is no good, `except ValueError: continue`."""

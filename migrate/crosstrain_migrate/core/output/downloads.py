@@ -25,6 +25,7 @@ from .files import Files
 RULE = "CT404"
 GROUP = "downloads"
 REASON = "one process downloads, the others read"
+_LEFT = "every process downloads this, and one may read what another still writes"
 _WHOLE = (ast.Assign, ast.Expr, ast.AnnAssign, ast.Return, ast.If, ast.AugAssign)
 
 
@@ -37,6 +38,7 @@ class Downloads:
         self.files = files
         self.audience = audience
         self._first_there: dict[ast.stmt, str] = {}  # each with what knows the main process
+        self._left: list[ast.AST] = []  # what every process does, unless it is found to come to it in turns
 
     def run(self) -> None:
         self._plan_tests(self._fills_if_told)  # whole, before what it makes is looked at alone
@@ -74,6 +76,8 @@ class Downloads:
             if not any(one in self._first_there for one in self.script.around(statement)):
                 context = f"{state}.main_process_first()"
                 self.plan.within(statement, RULE, REASON, context, GROUP)
+        for node in filter(self.audience.is_all, self._left):
+            self.plan.note(RULE, node, _LEFT, "download it before training, or under `main_process_first()`")
 
     def _makes_chosen(self, call: ast.Call) -> bool:
         """Whether a call makes a data set of the project's that a library asks for its files, or one of a class that is chosen
@@ -286,7 +290,7 @@ class Downloads:
         states = [self.files.state(one) for one in statements]
         if not statements or not all(map(self._may_wait, statements)):
             if isinstance(call, ast.Call) and (fetching.fetches(self.script, call) or not self._makes(call)):
-                self._leave(call)  # what is made here is guarded as any file is
+                self._left.append(call)  # what is made here is guarded as any file is
             return
         self._first_there.update(zip(statements, states, strict=True))
         self.audience.guard(*statements, who=TURNS)
@@ -334,7 +338,7 @@ class Downloads:
         binds = bool(names_stored_in(statement))
         is_tried = any(isinstance(one, ast.Try) for one in self._inside(statement))  # one may fail alone
         if not behind or is_tried or (binds and not isinstance(statement, ast.With)):
-            self._leave(call)
+            self._left.append(call)
             return
         if self.files.guard(statement):
             self.files.wait_above(behind[0], REASON, RULE, GROUP, at=statement)
@@ -352,7 +356,3 @@ class Downloads:
                 break
             found = one
         return found
-
-    def _leave(self, node: ast.AST) -> None:
-        reason = "every process downloads this, and one may read what another still writes"
-        self.plan.note(RULE, node, reason, "download it before training, or under `main_process_first()`")

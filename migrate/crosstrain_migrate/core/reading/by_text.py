@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.program import path_of
+from crosstrain_migrate.syntax.walks import walk
 
 _FINDS_BY_TEXT = ("globals", "locals", "eval", "exec")
 _IMPORTS = ("import_module", "__import__")
@@ -53,3 +56,11 @@ def asks_own_file(call: ast.Call) -> bool:
     if last_name(call.func) not in _IMPORTS:
         return last_name(call.func) != "exec"
     return bool(call.args) and isinstance(call.args[0], ast.Name) and call.args[0].id == "__name__"
+
+
+def known_in(module: ast.Module) -> Iterator[str]:
+    """The last part of a file's own path, and of all that it imports."""
+    yield path_of(module).removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+    for node in walk(module):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)

@@ -70,7 +70,8 @@ class Certain:
         if any(self._makes_loader(value) for value in origins):
             return False
         items = names_in(loop.target) - counters_of(loop, self.script) - {"self"}  # `for self.i, x in ...`
-        if any(_is_asked(inner, items) or self._trains_itself(inner, items) for inner in walk(loop)):
+        uses = (_is_asked, self._trains_itself, self._loads)
+        if any(is_used(inner, items) for inner in walk(loop) for is_used in uses):
             return True
         known = [one for one in origins if not (isinstance(one, ast.Constant) and one.value is None)]
         return bool(known) and all(map(self._holds_none, known))  # what is None yet may be anything
@@ -80,6 +81,14 @@ class Certain:
         is_asked = isinstance(node, ast.Call) and root_of(node.func) in items
         calls = [c for f in self._called(node) for c in self.script.calls_in(f)] if is_asked else []
         return any(is_method(one, "step") and root_of(one.func) == "self" for one in calls)
+
+    def _loads(self, node: ast.AST, items: set[str], depth: int = 1) -> bool:
+        """Whether an item is a network's weights: `net.load_state_dict(deepcopy(item))`, also in a function that is given it."""
+        if not isinstance(node, ast.Call) or is_method(node, "load_state_dict"):
+            return isinstance(node, ast.Call) and any(names_in(one) & items for one in node.args)
+        given = ((f, self.script.given_by(node, f).items()) for f in self._called(node) if depth)
+        inside = ((f, {name for name, one in told if written(one) in items}) for f, told in given)
+        return any(own and self._loads(c, own, 0) for f, own in inside for c in self.script.calls_in(f))
 
     def is_generated(self, frame: Frame, node: ast.expr) -> bool:
         """Whether an expression can stand for nothing but what generator functions of the project make."""

@@ -28,7 +28,7 @@ from .script import Script
 from .variables import Variables
 
 ALIKE, GIVEN, OWN = 0, 1, 2  # GIVEN: different where the function's caller gives something different
-_SAME = ("device", "dtype", "shape", "ndim", "dataset", "training")
+_SAME = ("device", "dtype", "shape", "ndim", "dataset", "training", "requires_grad")
 _FINDS = ("where", "nonzero", "argwhere", "flatnonzero")
 _SAME_CALLS = words("len size dim isinstance hasattr is_available keys type load_state_dict")
 

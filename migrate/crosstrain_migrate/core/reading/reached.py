@@ -13,7 +13,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.program import Region, is_main_test, path_of
 from crosstrain_migrate.syntax.walks import children, walk, walk_all
 
-from .by_text import asks_by_name, asks_own_file, beginning, evaluates, first_named, may_mean_any
+from .by_text import asks_by_name, asks_own_file, beginning, evaluates, first_named, known_in, may_mean_any
 from .code import Code
 from .forms import FUNCTIONS, refuses
 from .keys import tabled
@@ -42,11 +42,9 @@ class Reached:
             if one in found:
                 continue
             cls = self.script.parent(one)
-            if isinstance(cls, ast.ClassDef) and cls not in found:
-                if not (self._looks_up_by_name and self._may_be_looked_up(cls)):
-                    waiting[cls].append(one)
-                    continue
-                work.append(cls)
+            if isinstance(cls, ast.ClassDef) and cls not in found and cls not in self._found_by_text:
+                waiting[cls].append(one)
+                continue
             found.add(one)
             work += self._mentioned_in(one)
             work += self._imported_for_texts(one) if isinstance(one, Region) else ()
@@ -61,6 +59,18 @@ class Reached:
             _looks_up(self.script, node)
             for node in self.script.table.each(ast.ClassDef, ast.Call, ast.Attribute)
         )
+
+    @cached_property
+    def _found_by_text(self) -> set[ast.ClassDef]:
+        """The classes that the script may find without naming them, and those that they are derived from."""
+        found: set[ast.ClassDef] = set()
+        work = list(filter(self._may_be_looked_up, self.script.table.each(ast.ClassDef)))
+        while work and self._looks_up_by_name:
+            one = work.pop()
+            bases = (b for base in one.bases for b in self.script.defined.get(last_name(base), ()))
+            work += [] if one in found else [b for b in bases if isinstance(b, ast.ClassDef)]
+            found.add(one)
+        return found
 
     def _mentioned_in(self, top: ast.AST) -> Iterator[Function | ast.ClassDef]:
         """What the code that runs with `top` may mean by the names that it mentions."""
@@ -152,7 +162,7 @@ class Reached:
             if isinstance(node, ast.Call) and may_mean_any(node):
                 if not asks_own_file(node):
                     return None
-                found.update(_known_in(self.script.module(node)))
+                found.update(known_in(self.script.module(node)))
             if self.script.dotted(node) == "sys.modules":
                 return None
             parent = self.script.parent(node)
@@ -286,14 +296,6 @@ def _is_given(function: Function, objects: set[str]) -> bool:
     """Whether a decorator gives a function to an object, `@ex.main`."""
     decorators = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
     return any(isinstance(one, ast.Attribute) and written(one.value) in objects for one in decorators)
-
-
-def _known_in(module: ast.Module) -> Iterator[str]:
-    """The last part of a file's own path, and of all that it imports."""
-    yield path_of(module).removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
-    for node in walk(module):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.name.rpartition(".")[2] for alias in node.names)
 
 
 def _folders(module: ast.Module) -> list[str]:

@@ -116,6 +116,8 @@ torch.zeros(8, 2).scatter_(1, y.type(torch.LongTensor).view(-1, 1), 1) => .zeros
 torch.zeros(8, 2, device=device).scatter_(1, y.view(-1, 1), 1) => .zeros(8, 2, device=device).
 torch.cat((torch.ones(8, 1), y[:, 0:1])) => torch.cat((torch.ones(8, 1, device=y.device), y[:, 0:1]))
 torch.LongTensor([1]); t = y.view(-1).index_select(0, t) => t = y.view(-1).index_select(0, t.to(y.device))
+torch.zeros(8, 1).double(); t = torch.cat((y, t), 1) => t = torch.cat((y, t.to(y.device)), 1)
+torch.zeros(8, 1).to(device); t = torch.cat((y, t), 1) => t = torch.cat((y, t), 1)
 torch.cat((torch.ones(8, 1), y.cpu()[:, 0:1])) => torch.cat((torch.ones(8, 1), y.cpu()[:, 0:1]))
 torch.cat((model(x.to(device)).cpu(), y, torch.ones(8, 1))) => .cpu(), y.cpu(), torch.ones(8, 1)))
 X.index_select(0, torch.tensor([1])) => X.index_select(0, torch.tensor([1]))

@@ -130,8 +130,12 @@ def beside(term: str) -> str:
     return SUMS["by a loss function"].replace("loss.backward()", f"(loss + {term}).backward()")
 
 
-def test_a_sum_beside_what_is_not_known_is_no_mean() -> None:
-    text = beside("model.weight.norm() / 8")
+def returning(value: str) -> str:
+    return script("None", 'F.mse_loss(out, y, reduction="sum")', value)
+
+
+@pytest.mark.parametrize("text", [beside("model.weight.norm() / 8"), returning("loss + out.sum() / len(y)")])
+def test_a_sum_beside_what_is_not_known_is_no_mean(text: str) -> None:
     assert 'Accelerator(loss_reduction="sum")' in converted(text)
     assert ["taken for a sum" in one.reason for one in notes(text, "CT202")] == [True]
 
@@ -139,6 +143,7 @@ def test_a_sum_beside_what_is_not_known_is_no_mean() -> None:
 @pytest.mark.parametrize("mean", ["F.l1_loss(model(x), y)", "(model(x) - y).abs().mean()"])
 def test_a_sum_beside_a_mean_stays_assumed(mean: str) -> None:
     assert "accelerator = Accelerator()\n" in converted(beside(mean))
+    assert "accelerator = Accelerator()\n" in converted(returning("(loss + out.sum() / 2) / len(y)"))
 
 
 IN_A_TABLE = """

@@ -82,6 +82,15 @@ from loguru import logger
 --
 * logger.info(f"{len(rows)} rows")
 logger.warning("few")
+== loguru's files are one process's, and so is what it shows but warnings
+from loguru import logger
+--
+log.add("other")
+* logger.add("run.log", level="INFO")
+- logger.add(sys.stdout, level="INFO")
++ logger.add(sys.stdout, level="INFO" if accelerator.is_main_process else "WARNING")
+- logger.add(sys.stderr)
++ logger.add(sys.stderr, level="DEBUG" if accelerator.is_main_process else "WARNING")
 == a bar
 - for i in tqdm(range(3)):
 + for i in tqdm(range(3), disable=not accelerator.is_main_process):

@@ -79,7 +79,7 @@ class Files:
             is_own = self.audience.of(call) == {OWN} and not self.script.is_shared(call)
             return is_own and writers.speaks(self.script, call)
         if writers.shows(self.script, call):
-            return not self.script.is_shared(call)
+            return not (writers.speaks(self.script, call) and self.script.is_shared(call))
         if not writers.writes_file(self.script, call):
             return False
         # A file that is given was opened for one process.

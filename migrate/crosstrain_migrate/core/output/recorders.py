@@ -45,6 +45,7 @@ _EVENTS = "tensorboard_logger"
 _EVENT_FILE = f"{_EVENTS}.Logger"  # one of its own
 _FILMS = frozenset({"cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer"})
 _LEVELS = frozenset({"debug", "info", "warning", "error"})
+_STREAMS = frozenset({"sys.stdout", "sys.stderr"})
 _LOG = re.compile(r"log", re.I)
 _WRITERS = frozenset({"SummaryWriter", "FileWriter", "create_file_writer"})  # of torch, and of TensorFlow
 # Functions of libraries that only say something.
@@ -96,6 +97,8 @@ class Recorders:
                 continue
             if is_bar:
                 self._bar(call)
+            elif is_method(call, "add") and self._is_loguru(call.func.value):
+                self._sink(call)
             elif self.script.names_of(call) & self.script.bars:
                 self.plan.note(PRINT, call, "every process draws this bar", "nothing needs to be done")
             elif isinstance(self.script.statement(call), ast.Expr) and (
@@ -182,6 +185,27 @@ class Recorders:
         null_device(
             self.plan, path, self.files.state(call), FILE, "the other processes log nowhere", "log files"
         )
+
+    def _is_loguru(self, of: ast.expr) -> bool:
+        """loguru's one logger, also where it is given to a function or kept in an attribute."""
+        text = written(of)
+        given = self.script.given_for(self.script.frame(of), text)
+        bound = [of, *self.script.values_anywhere(text), *(one for one, _ in given)]
+        return "loguru.logger" in map(self.script.dotted, bound)
+
+    def _sink(self, call: ast.Call) -> None:
+        """`logger.add("run.log")`: one process writes it; of what goes to the terminal the others keep the warnings."""
+        to = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "sink")]
+        level = next((k.value for k in call.keywords if k.arg == "level"), None)
+        if not _STREAMS.isdisjoint(map(self.script.dotted, to)) and level is not None:
+            self._level(level, '"WARNING"')
+        elif not _STREAMS.isdisjoint(map(self.script.dotted, to)):
+            self._give(
+                call, PRINT, "log levels", "level", 'level="DEBUG" if {0}.is_main_process else "WARNING"'
+            )
+        elif self.audience.is_all(call):
+            guard = self.files.guard if is_statement_call(self.script, call) else self.files.leave
+            guard(self.script.statement(call))
 
     def _level_of(self, call: ast.Call) -> tuple[ast.expr, str] | None:
         """The level that a call sets, where more than warnings are logged from it on, and how it names that of warnings."""

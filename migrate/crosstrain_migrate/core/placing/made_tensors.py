@@ -50,7 +50,7 @@ _OLD_MAKERS = words("Tensor FloatTensor DoubleTensor LongTensor IntTensor ByteTe
 _ON_THE_HOST = {"numpy", "tolist", "item", "cpu"}
 _READ_BY = {"len", "int", "float", "print", "range", "list", "str"}
 _HOSTS = ("numpy", "sklearn", "scipy", "pandas", "matplotlib", "random", "math")
-_SHAPES = ("view", "reshape", "unsqueeze", "squeeze", "flatten", "contiguous", "long", "detach")
+_SHAPES = words("view reshape unsqueeze squeeze flatten contiguous detach long int float double half bool")
 _JOINS = ("torch.cat", "torch.stack")
 _SETS = {"TensorDataset", "DataLoader", "Subset", "random_split"}
 _CPU_TYPE = re.compile(r"torch\.\w*Tensor")
@@ -90,11 +90,11 @@ def plan_made_beside(plan: Plan, code: InStep, training: set[Frame]) -> None:
         if not (trains or code.in_batch_loop(call)) or any(map(plan.is_replaced, walk(call))):
             continue  # a part of it is brought to the CPU, maybe
         for given, beside in _meeting(script, call):
-            made, is_index = _last_bound(script, given), is_method(call, "scatter_", "scatter")
+            made, is_index = _made_as(script, given), is_method(call, "scatter_", "scatter")
             is_read = isinstance(beside, ast.Name | ast.Subscript) and not script.is_imported(beside)
             if not is_read or not (is_index or code.is_tensor(beside)):
                 continue
-            if isinstance(made, ast.Call) and makes_tensor(script, made) and not _has_device(made):
+            if made is not None and not _has_device(made):
                 is_old = made is not given or script.dotted(made.func).removeprefix("torch.") in _OLD_MAKERS
                 if made is given or not is_index:
                     _place(plan, given, f"{written(beside)}.device", is_old)
@@ -105,8 +105,10 @@ def _meeting(script: Script, call: ast.Call) -> Iterator[tuple[ast.expr, ast.exp
     of = call.func.value if isinstance(call.func, ast.Attribute) else call
     parts = call.args[0] if call.args and script.dotted(call.func) in _JOINS else None
     if isinstance(parts, ast.Tuple | ast.List):
-        read = [one for one in map(_tensor_of, parts.elts) if not isinstance(one, ast.Call)]
-        yield from ((one, other) for one in parts.elts for other in read[:1] if one not in read)
+        made = [one for one in parts.elts if _made_as(script, one) is not None]
+        read = [_tensor_of(one) for one in parts.elts if one not in made]
+        read = [one for one in read if not isinstance(one, ast.Call)]
+        yield from ((one, other) for one in made for other in read[:1])
     elif len(call.args) > 1 and is_method(call, "scatter_", "scatter"):
         yield of, _tensor_of(call.args[1])
     elif len(call.args) > 1 and is_method(call, "index_select", "gather"):
@@ -133,6 +135,12 @@ def plan_given_to_wrapped(plan: Plan, accelerators: Accelerators) -> None:
             if makes_tensor(script, made) and not _has_device(made):
                 code = "{given}.to(" + accelerators.state(call) + ".device)"
                 plan.replace(given, RULE, "the wrapper moved it", code, _GROUP, given=given)
+
+
+def _made_as(script: Script, given: ast.expr) -> ast.Call | None:
+    """The call that makes a tensor, also by a variable, and of another shape or type: `torch.zeros(n, 8).double()`."""
+    made = _tensor_of(_last_bound(script, given))
+    return made if isinstance(made, ast.Call) and makes_tensor(script, made) else None
 
 
 def _last_bound(script: Script, given: ast.expr) -> ast.expr:

@@ -42,12 +42,17 @@ def _any_term(script: Script, frame: Frame, node: ast.AST, depth: int) -> set[in
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sides = (node.left, node.right)
         return {kind for side in sides for kind in _any_term(script, frame, side, depth)}
-    if isinstance(node, ast.Name) and not _is_mean(script, frame, node, depth):
-        kinds = [_any_term(script, frame, value, depth + 1) for value in script.values(frame, node.id)]
-        if not kinds or _is_scaled(script, frame, node.id) or not all(SUM in one for one in kinds):
-            return {OTHER}
-        return set().union(*kinds)
-    return {MEAN if _is_mean(script, frame, node, depth) else _terms(script, frame, node, depth)}
+    if _is_mean(script, frame, node, depth):
+        return {MEAN}
+    values: list[tuple[Frame, ast.expr]] = []
+    if isinstance(node, ast.Call):
+        values = _returned(script, frame, node)
+    elif isinstance(node, ast.Name) and not _is_scaled(script, frame, node.id):
+        values = [(frame, value) for value in script.values(frame, node.id)]
+    if not values:
+        return {OTHER if isinstance(node, ast.Name) else _terms(script, frame, node, depth)}
+    kinds = [_any_term(script, home, value, depth + 1) for home, value in values]
+    return set().union(*kinds) if all(SUM in one for one in kinds) else {OTHER}
 
 
 def _is_scaled(script: Script, frame: Frame, name: str) -> bool:
@@ -257,26 +262,35 @@ def _terms_of_call(script: Script, frame: Frame, call: ast.Call, depth: int, par
     a loss, alone or as a part of a tuple."""
     if depth > _FAR:
         return OTHER
-    text = written(call.func)
-    made = _given(script, frame, text) or _bound_anew(script.values_anywhere(text), text)
-    made = [origin for value in made for origin in _origins(script, value)]
+    made = _makers(script, frame, call)
     if made and all(isinstance(v, ast.Call) and _asks_for(script, v, "sum") for v in made):
         return SUM
-    classes = [cls for value in made if (cls := script.class_made(value)) is not None]
+    terms = []
+    for function, value in _returned(script, frame, call):
+        if part is not None:
+            value = value.elts[part] if isinstance(value, ast.Tuple) and part < len(value.elts) else call
+        terms.append(OTHER if value is call else _terms(script, function, value, depth + 1))
+    return _joined(terms)
+
+
+def _makers(script: Script, frame: Frame, call: ast.Call) -> list[ast.expr]:
+    """What makes the object that is called: `criterion = nn.MSELoss(reduction="sum")`."""
+    text = written(call.func)
+    made = _given(script, frame, text) or _bound_anew(script.values_anywhere(text), text)
+    return [origin for value in made for origin in _origins(script, value)]
+
+
+def _returned(script: Script, frame: Frame, call: ast.Call) -> list[tuple[Frame, ast.expr]]:
+    """What a function, or a module of the project, returns, and where."""
+    classes = [cls for value in _makers(script, frame, call) if (cls := script.class_made(value)) is not None]
     forwards = [m for cls in classes for m in script.methods(cls) if m.name == "forward"]
     functions = [f for one in tabled(script, call.func) for f in script.functions(script.last(one))]
-    returns = [
+    return [
         (function, node.value)
         for function in forwards or functions
         for node in script.within(function)
         if isinstance(node, ast.Return) and node.value is not None
     ]
-    terms = []
-    for function, value in returns:
-        if part is not None:
-            value = value.elts[part] if isinstance(value, ast.Tuple) and part < len(value.elts) else call
-        terms.append(OTHER if value is call else _terms(script, function, value, depth + 1))
-    return _joined(terms)
 
 
 def _origins(script: Script, value: ast.expr, depth: int = 0) -> list[ast.expr]:

@@ -120,12 +120,14 @@ def test_what_the_steps_call_of_a_shared_helper_is_said_once(tmp_path: Path) -> 
     meter = (
         "import pylab\nclass Meter:\n    def show(self, i):\n        print(i)\n    def close(self):\n"
         "        print('end')\n        self.n = 1\n        pylab.show()\n"
+        "    def backward(self, grad):\n        print(grad)\n"
     )
     text = f"from meter import Meter\nmeter = Meter()\n{TRAIN.replace('from measure', '# from measure')}"
     text = text.replace("    return", "        meter.show(x)\n    meter.close()\n    return")
     text = text.replace("measure(3)", "0") + "main(8)\n"
     after = rewritten(tmp_path, "entry", meter=meter, other="from meter import Meter\nMeter()\n", entry=text)
     assert "        PartialState().print(i)\n" in after["meter"] and "        print('end')" in after["meter"]
+    assert "        print(grad)" in after["meter"]  # no pass calls it by its name
     assert "is_main_process:\n            pylab.show()\n" in after["meter"]
 
 

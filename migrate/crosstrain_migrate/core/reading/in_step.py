@@ -78,8 +78,9 @@ class InStep:
                     written(n) for n in walk_all(targets) if isinstance(n, ast.Name)
                 }
         frames = {self.script.frame(loop) for loop in self.loops} | self._called | {*self._taking}
-        for _ in range(3):  # as deep as values are followed through calls
-            for frame in frames | found.keys():
+        for _ in range(3):  # as deep as values are followed through calls, in the order of the files
+            known = frames | found.keys()
+            for frame in (one for one in self.script.frames if one in known):
                 self._spread(frame, found)
         return found
 
@@ -116,6 +117,8 @@ class InStep:
                 return False
             case ast.Call(func=ast.Name(id="next"), args=[ast.Name() | ast.Attribute(), *_]):
                 return True  # a batch: in frames that take or go over them
+            case ast.Call() if self._reads_out(node):
+                return False
             case ast.Call():
                 of = [node.func.value] if isinstance(node.func, ast.Attribute) else []
                 return any(self._is_tensor(one, known) for one in (*of, *node.args))
@@ -130,3 +133,8 @@ class InStep:
             ):
                 return any(self._is_tensor(one, known) for one in ast.iter_child_nodes(node))
         return False
+
+    def _reads_out(self, call: ast.Call) -> bool:
+        """Whether a function of the project gives what it reads of a tensor: `return x.detach().cpu().numpy()`."""
+        returned = [one for function in self.script.functions_of(call) for one in self.script.returned(function)]
+        return bool(returned) and all(is_method(one, *_OF_THE_HOST) for one in returned)

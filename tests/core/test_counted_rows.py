@@ -85,6 +85,8 @@ if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len
 if i * len(x) > 9: break => if i * len(x) * accelerator.num_processes > 9:
 print(seen % count) => print(seen % min(count, len(loader)))
+args.step += 1; rate = 1 - args.step / steps => 1 - args.step / -(-steps // accelerator.num_processes)
+args.step += 1; rate = args.step / some; rate = args.epoch / steps => args.step / some; rate = args.epoch / steps
 if i: epoch += 1\n        print(epoch % count) => print(epoch % count)
 print(epoch * count + i) => print(epoch * count + i)
 print(count) => print(count)
@@ -96,6 +98,10 @@ if i >= count: break => if i >= count:
 def test_a_number_of_batches(then: str, after: str) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     script = script.replace("args.batch_size)\n", "args.batch_size, batch_sampler=cut)\n", 1)
+    script = script.replace(
+        "seen = 0",
+        "seen = 0\nsteps = 9 * len(rows) // args.batch_size; some = 0.5 * len(rows) // args.batch_size",
+    )
     assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
 
 

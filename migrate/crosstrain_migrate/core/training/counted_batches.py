@@ -62,15 +62,19 @@ def _plan_counted_batches(
             elif (
                 isinstance(one, ast.expr)
                 and (is_dealt or loop in phases or not plan.is_replaced(node))
-                and (ast.unparse(one) == length if length else counts.is_of_rows(one))
+                and (
+                    ast.unparse(one) == length
+                    if length
+                    else counts.is_of_rows(one) or counts.is_of_epochs(one)
+                )
                 and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
-                accelerator = accelerators.may_be_at(one) if is_dealt else ""
+                accelerator = accelerators.may_be_at(one) if is_dealt or counts.is_of_epochs(one) else ""
                 code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
                 if accelerator:
                     code = share_of(one, accelerator)
-                if accelerator is not None:
+                if accelerator is not None and not plan.is_replaced(one):
                     plan.replace(one, RULE, REASON, code, it=one)
 
 
@@ -172,7 +176,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
-            if isinstance(one.op, ast.Div | ast.Mod) and names_in(other) & counters:
+            if isinstance(one.op, ast.Div | ast.Mod) and _mentions(other, counters):
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 scaled = isinstance(one.op, ast.Mult)
@@ -181,7 +185,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
         elif isinstance(one, ast.Compare):
             test = script.parent(one)  # `if i >= batches: break` is harmless: the loop ends before it
             ends = isinstance(test, ast.If) and isinstance(test.body[-1], ast.Break)
-            return bool(names_in(one) & counters) and not ends
+            return _mentions(one, counters) and not ends
         elif isinstance(one, ast.Call) and last_name(one.func) in ROUNDS:
             return False  # which is such a number itself
         else:
@@ -189,6 +193,11 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
         below = one
     statement = script.statement(node)
     return not scaled and isinstance(statement, ast.Expr) and bool(names_in(statement) & counters)
+
+
+def _mentions(node: ast.AST, counters: set[str]) -> bool:
+    """Whether a count is read there, an attribute too: `self.step`."""
+    return any(written(one) in counters for one in walk(node))
 
 
 def _plan_end(plan: Plan, accelerators: Accelerators, test: ast.expr, counters: set[str]) -> None:

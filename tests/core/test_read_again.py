@@ -370,6 +370,16 @@ def ask(text, input=str):
 +     )[0] != "y":
         sys.exit()
 ask("q")
+== what a person is asked where a file is missing, and not where a number is none
+try:
+    size = open("size").read()
+except FileNotFoundError:
+-     size = input("n? ")
++     size = broadcast_object_list([input("n? ") if accelerator.is_main_process else None])[0]
+try:
+    size = int(size)
+except ValueError:
+    size = input("n? ")
 == a command that writes, and by whose answer every process goes on
 + code = broadcast_object_list(
 - code = os.system("cp -R src %s" % name)

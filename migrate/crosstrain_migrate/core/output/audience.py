@@ -108,7 +108,7 @@ class Audience:
         """Whether every process comes to a node when one does, so that they may wait for each other there. A function that
         is called in a `try` may be waited for where its handlers raise again; what is itself tried may be there already.
 
-        is_same: whether a test that asks for more than options is known to tell all the same.
+        is_same: whether a test that asks for more than options is known to tell all the same, or an error to reach all.
         """
         below = node
         for loop in self.script.loops_around(node):
@@ -123,6 +123,8 @@ class Audience:
         for inner, one in zip((below, *around), around, strict=False):
             if isinstance(one, FUNCTIONS):
                 break
+            if isinstance(inner, ast.ExceptHandler) and inner.type is not None and is_same(inner.type):
+                continue
             if isinstance(one, ast.Try):
                 raises = (any(isinstance(n, ast.Raise) for n in walk(handler)) for handler in one.handlers)
                 if depth == _DEPTH or inner not in one.body or not all(raises):

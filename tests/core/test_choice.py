@@ -76,6 +76,8 @@ if args.one:\n    device = "cuda"\nelse:\n    <flagged>\nnet = torch.nn.Linear(4
 device = torch.device("cuda" if not args.no_cuda and <there> else "cpu")\nargs = more(args) => cpu=args.no_cuda
 args.device = torch.device("cuda") if args.device is None else torch.device(args.device) => device=args.device
 for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False => ''
+for fold in range(2):\n    args.gpu = "cuda" if args.gpu else "cpu"\n    device = args.gpu => ''
+if args.gpu:\n    args.gpu = "cuda"\nelse:\n    args.gpu = "cpu"\ndevice = args.gpu => cpu=not args.gpu
 """)
 def test_a_choice(choice: str, made: str) -> None:
     """What the usual spellings mean is asked in test_choice_run."""

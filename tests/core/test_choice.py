@@ -355,6 +355,38 @@ def test_other_settings_stay(settings: str, then: str) -> None:
     assert "Accelerator(device=" not in converted(text)
 
 
+TOLD = """import json
+<torch>
+class Fit:
+    def __init__(self, options):
+        self.device = options["device"]{more}
+        self.rows = 8
+    def train(self):
+        model = torch.nn.Linear(4, 2)
+        <model model.to(self.device)>
+        for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+            x, y = x.to(self.device), y.to(self.device)
+            <step>
+        return str(next(model.parameters()).device)
+if __name__ == "__main__":
+    result = Fit(json.load(open("settings.json"))).train()
+"""
+
+
+@pytest.mark.parametrize("more", ["", ' if torch.cuda.is_available() else "cpu"'])
+def test_the_object_that_trains_is_told_its_device(more: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"device": "cpu"}')
+    text = TOLD.replace("{more}", more)
+    made = "accelerator = Accelerator(device=self.device)\n        self.device = accelerator.device\n"
+    assert made in rewritten(tmp_path, "script", script=text)["script"]
+    assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+    for other in (
+        text + "    print(result)\n",
+        text.replace("    result =", "    for _ in range(2): result ="),
+    ):
+        assert "device=self.device" not in converted(other)
+
+
 LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"
 
 

@@ -24,7 +24,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .asked import asked_device, device_among_settings, unknown_choice
+from .asked import asked_device, device_among_settings
 from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .known import (
@@ -38,6 +38,7 @@ from .known import (
     own_statement,
     set_by_calls,
 )
+from .of_object import choice_of_object
 from .sides import (
     asks_availability,
     chosen_as_device,
@@ -82,7 +83,7 @@ def device_choice(
         return choice
     if is_given_cpu(script, frames, finders):
         return Choice("True", home, first)
-    return device_among_settings(script, frames) or unknown_choice(script, frames)
+    return device_among_settings(script, frames) or choice_of_object(script, roles, frames)
 
 
 def lifted(script: Script, choice: Choice) -> Choice | None:

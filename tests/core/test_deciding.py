@@ -370,6 +370,22 @@ def test_a_step_within_a_test_of_the_batch_is_left_out_by_all(test: str, other: 
     assert (code in text) is is_own and ("num_processes" in text) is is_own, text
 
 
+@each_row("""
+test => gives => is_own
+y.sum() == 0 => None => True
+y.sum() == 0 => 0.0, y => True
+y.sum() == 0 => y[0] => False  # which another batch may not have
+model.training => None => False
+""")
+def test_a_function_that_takes_no_step_for_a_batch_takes_none_on_all(
+    test: str, gives: str, is_own: bool
+) -> None:
+    step = f"if {test}: return {gives}\n    F.cross_entropy(model(x), y).backward()\n    optimizer.step()"
+    text = converted(f"{HEAD}\ndef learn(x, y):\n    {step}\nfor x, y in train_loader: learn(x, y)\n")
+    code = f'accelerator.reduce(int(bool({test})), "sum") > 0' if is_own else test
+    assert f"if {code}: return {gives}" in text, text
+
+
 @pytest.mark.parametrize("above", ["if loss > random.random():", FOUND + "\n    if found is not None:"])
 def test_a_batch_that_one_process_may_skip_is_said(above: str) -> None:
     done = conversion("import random\n" + STEP.format(test=f"{above}\n        if y.shape[-1] > 9: continue"))

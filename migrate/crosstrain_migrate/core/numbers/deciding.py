@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.output.writers import path_of_write, saves_weights
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.plan import OURS, Plan
 from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.differing import Differing
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method
@@ -241,14 +241,15 @@ class Decisions:
         passes = [one.call for one in self.roles.backwards if self.script.table.is_inside(one.call, loop)]
         if passes and all(place_of(one) < place_of(node) for one in passes):
             return False  # behind the step
-        if _only_leaves_out(self.script, node.body) and self._alike.all_come(node):
-            self._together(node, "> 0")
-        else:
+        is_alike = _only_leaves_out(self.script, node.body) and self._alike.all_come(node)
+        if not is_alike or not self._together(node, "> 0"):
             self.plan.note(RULE, node, _SKIPS, _BEFORE)
         return True
 
     def _together(self, node: ast.If, number: str) -> bool:
-        """Makes a test true on all processes where it is true on so many of them."""
+        """Makes a test true on all processes where it is true on so many of them; Accelerate adds up tensors alone."""
+        if self.plan.runtime != OURS:
+            return False
         accelerator = self._alike.accelerator(node)
         code = f'{accelerator}.reduce(int(bool({{it}})), "sum") {number.format(accelerator)}'
         reason = "a process that left out a step alone would make the others wait"
@@ -266,13 +267,19 @@ class Decisions:
                 if leaves and (one.type is None or last_name(one.type) not in _NO_FAULT):
                     yield one
 
-    def _skipping_loop(self, node: ast.AST) -> Loop | None:
-        """The loop over data, or of the steps, of which a test leaves out a turn."""
-        if not isinstance(node, ast.If) or not any(isinstance(n, ast.Continue) for n in walk_all(node.body)):
+    def _skipping_loop(self, node: ast.AST) -> Loop | Frame | None:
+        """The loop over data, or of the steps, of which a test leaves out a turn, or the function whose step it leaves out."""
+        if not isinstance(node, ast.If):
             return None
-        loop = self.script.loop_of(node)
-        steps = (self.script.loop_of(one.call) for one in self.roles.backwards)
-        return loop if loop in self.differing.loops or loop in steps else None
+        body, loop = walk_all(node.body), self.script.loop_of(node)
+        steps = {one.call: self.script.loop_of(one.call) for one in self.roles.backwards}
+        if any(isinstance(n, ast.Continue) for n in body):
+            return loop if loop in self.differing.loops or loop in steps.values() else None
+        frame = self.script.frame(node)
+        leaves = loop is None and is_function_frame(frame) and any(isinstance(n, ast.Return) for n in body)
+        own = [one for one, around in steps.items() if around is None and self.script.frame(one) is frame]
+        is_above = any(place_of(one) > place_of(node) and one not in body for one in own)
+        return frame if leaves and is_above else None
 
 
 def _is_shown_as_number(script: Script, node: ast.expr) -> bool:
@@ -291,10 +298,10 @@ def _ends(test: ast.If, node: ast.AST) -> bool:
 
 
 def _only_leaves_out(script: Script, body: list[ast.stmt]) -> bool:
-    """Whether a branch does nothing before its `continue` that a process with another batch could not do as well: what it reads
+    """Whether a branch does nothing up to its `continue` that a process with another batch could not do as well: what it reads
     of a bad batch, `x[bad][0]`, may not be there in a good one."""
-    before = next((n for n, one in enumerate(body) if isinstance(one, ast.Continue)), None)
-    return before is not None and all(_is_harmless(script, one) for one in body[:before])
+    ends = next((n for n, one in enumerate(body) if isinstance(one, ast.Continue | ast.Return)), None)
+    return ends is not None and all(_is_harmless(script, one) for one in body[: ends + 1])
 
 
 def _is_harmless(script: Script, statement: ast.stmt) -> bool:
@@ -307,10 +314,10 @@ def _is_harmless(script: Script, statement: ast.stmt) -> bool:
             last_name(statement.value.func)
         )
         return says and all(last_name(call.func) in _TEXTS for call in given)
-    if isinstance(statement, ast.Assign):
-        is_variable = all(isinstance(target, ast.Name) for target in statement.targets)
+    if isinstance(statement, ast.Assign | ast.Return):
+        is_variable = all(isinstance(target, ast.Name) for target in getattr(statement, "targets", ()))
         return is_variable and all(script.dotted(call.func).startswith("torch.") for call in calls)
-    return isinstance(statement, ast.Pass)
+    return isinstance(statement, ast.Pass | ast.Continue)
 
 
 def _asks_rows(node: ast.AST) -> bool:

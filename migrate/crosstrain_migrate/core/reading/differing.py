@@ -82,7 +82,7 @@ class Differing:
         ):
             return ALIKE
         if isinstance(node, ast.Compare) and (
-            all(isinstance(op, ast.Is | ast.IsNot | ast.In) for op in node.ops)
+            all(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
             or ast.unparse(node.comparators[-1]) == "None"  # `optimizer != None`
         ):
             return ALIKE

@@ -170,7 +170,9 @@ def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
     work, seen = [frame], {frame}
     while work:
         one = work.pop()
-        for call in script.direct_callers(one) if is_function_frame(one) else ():
+        of_object = is_function_frame(one) and script.class_of(one) is not None
+        asked = script.callers if of_object else script.direct_callers
+        for call in asked(one) if is_function_frame(one) else ():
             found.append(call)
             caller = script.frame(call)
             if caller not in seen:

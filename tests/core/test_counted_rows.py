@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 from .projects import convert, train, write
 from .support import each_row
 
@@ -225,3 +225,11 @@ def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_pat
     (count, first), (_, second) = train(tmp_path, "train", 2)
     assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)
     assert first != second
+
+
+def test_no_bar_is_told_of_where_what_it_counts_is_counted_once_more() -> None:
+    script = TRAINING.replace("for x, y in loader", "bar = enumerate(tqdm(loader))\n    for i, (x, y) in bar")
+    script = script.format(count="len(rows)", size="1", then="pass").replace(
+        "<torch>", "<torch>\nfrom tqdm import tqdm"
+    )
+    assert not [one for one in notes(script, "CT401") if "bar" in one.reason]

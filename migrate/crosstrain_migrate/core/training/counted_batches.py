@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk, walk_all
 
 from .taken import knows
 
@@ -176,7 +176,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
-            if isinstance(one.op, ast.Div | ast.Mod) and _mentions(other, counters):
+            if isinstance(one.op, ast.Div | ast.Mod) and texts_in(other) & counters:
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 scaled = isinstance(one.op, ast.Mult)
@@ -185,7 +185,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
         elif isinstance(one, ast.Compare):
             test = script.parent(one)  # `if i >= batches: break` is harmless: the loop ends before it
             ends = isinstance(test, ast.If) and isinstance(test.body[-1], ast.Break)
-            return _mentions(one, counters) and not ends
+            return bool(texts_in(one) & counters) and not ends
         elif isinstance(one, ast.Call) and last_name(one.func) in ROUNDS:
             return False  # which is such a number itself
         else:
@@ -193,11 +193,6 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
         below = one
     statement = script.statement(node)
     return not scaled and isinstance(statement, ast.Expr) and bool(names_in(statement) & counters)
-
-
-def _mentions(node: ast.AST, counters: set[str]) -> bool:
-    """Whether a count is read there, an attribute too: `self.step`."""
-    return any(written(one) in counters for one in walk(node))
 
 
 def _plan_end(plan: Plan, accelerators: Accelerators, test: ast.expr, counters: set[str]) -> None:

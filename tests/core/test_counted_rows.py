@@ -229,7 +229,7 @@ def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_pat
 
 def test_no_bar_is_told_of_where_what_it_counts_is_counted_once_more() -> None:
     script = TRAINING.replace("for x, y in loader", "bar = enumerate(tqdm(loader))\n    for i, (x, y) in bar")
-    script = script.format(count="len(rows)", size="1", then="pass").replace(
+    script = script.format(count="len(rows)\nbar = tqdm(range(3))", size="1", then="pass").replace(
         "<torch>", "<torch>\nfrom tqdm import tqdm"
     )
     assert not [one for one in notes(script, "CT401") if "bar" in one.reason]

@@ -38,7 +38,9 @@ def choice_of_object(script: Script, roles: Roles, frames: list[Frame]) -> Choic
 def _of_one_object(script: Script, roles: Roles, owner: Frame, text: str, value: ast.expr) -> Choice | None:
     """Below `self.device = config.device` in a method of the class that trains, which runs once, and before all that needs
     the accelerator."""
-    chosen = value.body if isinstance(value, ast.IfExp) else value
+    chosen = value
+    while isinstance(chosen, ast.IfExp | ast.Call) and (given := _of_device(script, chosen)) is not None:
+        chosen = given
     trains = script.class_of(owner) in map(script.class_of, roles.frames)
     names_gpu = any(side_of(script, one) == "gpu" for one in script.table.each(ast.Constant))  # placed there
     if not trains or not isinstance(chosen, ast.Attribute | ast.Subscript) or names_gpu:
@@ -53,6 +55,13 @@ def _of_one_object(script: Script, roles: Roles, owner: Frame, text: str, value:
             return _chosen_below(script, owner, text) if _only_trains(script, suite, place) else None
         calls = [*script.callers(frame)]
     return None
+
+
+def _of_device(script: Script, node: ast.IfExp | ast.Call) -> ast.expr | None:
+    """`config.device` of `torch.device(config.device)`, and of `config.device if torch.cuda.is_available() else "cpu"`"""
+    if isinstance(node, ast.IfExp):
+        return node.body
+    return node.args[0] if script.dotted(node.func) == "torch.device" and len(node.args) == 1 else None
 
 
 def _runs_otherwise(script: Script, node: ast.expr) -> bool:

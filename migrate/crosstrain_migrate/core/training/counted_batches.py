@@ -95,8 +95,11 @@ def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
             bound = plan.script.values(data.frame, written(end))
             steps = bound[0] if len(bound) == 1 else end
             if WholeCounts(plan, data, loop).is_of_rows(steps):
-                state = accelerators.may_be_at(steps) or plan.state(steps)
-                plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
+                state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
+                # Where the processes share each batch a pass has all its steps.
+                many = f"(1 if {name}.split_batches else {name}.num_processes)"
+                code = share_of(steps, state).replace(f"{name}.num_processes", many)
+                plan.replace(steps, RULE, REASON, code, it=steps)
 
 
 def _end_of(turns: ast.expr) -> list[ast.expr]:

@@ -79,20 +79,35 @@ def _plan_counted_batches(
 
 
 def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, and that are computed from all
-    rows, `steps = len(rows) // size`, are those of one process where they are bound, and all that is counted by them."""
+    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, or that each make one, `for i in
+    range(steps): batch = next(iter(loader))`, and that are computed from all rows, `steps = len(rows) // size`, are those of
+    one process where they are bound, and all that is counted by them."""
     for data in roles.data:
         around = list(plan.script.around(data.node))
-        tests = [one.test for one in around if isinstance(one, ast.If)]
         loop = next((one for one in around if isinstance(one, ast.For)), None)
-        for cycle in walk_all(tests) if loop is not None else ():
-            if not isinstance(cycle, ast.BinOp) or not isinstance(cycle.op, ast.Mod) or loop is None:
-                continue
-            bound = plan.script.values(data.frame, written(cycle.right))
-            steps = bound[0] if len(bound) == 1 else cycle.right
+        if loop is None:
+            continue
+        tests = [one.test for one in around if isinstance(one, ast.If)]
+        ends = [n.right for n in walk_all(tests) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+        if [last_name(one.func) for one in around[:2] if isinstance(one, ast.Call)] == ["iter", "next"]:
+            ends += _end_of(loop.iter)
+        for end in ends:
+            bound = plan.script.values(data.frame, written(end))
+            steps = bound[0] if len(bound) == 1 else end
             if WholeCounts(plan, data, loop).is_of_rows(steps):
-                state = accelerators.may_be_at(steps) or plan.state(steps)
-                plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
+                state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
+                # Where the processes share each batch a pass has all its steps.
+                many = f"(1 if {name}.split_batches else {name}.num_processes)"
+                code = share_of(steps, state).replace(f"{name}.num_processes", many)
+                plan.replace(steps, RULE, REASON, code, it=steps)
+
+
+def _end_of(turns: ast.expr) -> list[ast.expr]:
+    """`steps` of `range(steps)` and of `range(1, steps + 1)`"""
+    end = turns.args[-1] if isinstance(turns, ast.Call) and is_range(turns) and turns.args else None
+    if isinstance(end, ast.BinOp) and isinstance(end.right, ast.Constant):
+        end = end.left
+    return [] if end is None else [end]
 
 
 def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:

@@ -76,6 +76,8 @@ if args.one:\n    device = "cuda"\nelse:\n    <flagged>\nnet = torch.nn.Linear(4
 device = torch.device("cuda" if not args.no_cuda and <there> else "cpu")\nargs = more(args) => cpu=args.no_cuda
 args.device = torch.device("cuda") if args.device is None else torch.device(args.device) => device=args.device
 for fold in range(2):\n    device = "cuda" if args.gpu else "cpu"\n    args.gpu = False => ''
+for fold in range(2):\n    args.gpu = "cuda" if args.gpu else "cpu"\n    device = args.gpu => ''
+if args.gpu:\n    args.gpu = "cuda"\nelse:\n    args.gpu = "cpu"\ndevice = args.gpu => cpu=not args.gpu
 """)
 def test_a_choice(choice: str, made: str) -> None:
     """What the usual spellings mean is asked in test_choice_run."""
@@ -351,6 +353,38 @@ Settings() => pass  # what is no dictionary may not be set
 def test_other_settings_stay(settings: str, then: str) -> None:
     text = SETTINGS.replace("{settings}", settings).replace("{set}", then)
     assert "Accelerator(device=" not in converted(text)
+
+
+TOLD = """import json
+<torch>
+class Fit:
+    def __init__(self, options):
+        self.device = options["device"]{more}
+        self.rows = 8
+    def train(self):
+        model = torch.nn.Linear(4, 2)
+        <model model.to(self.device)>
+        for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+            x, y = x.to(self.device), y.to(self.device)
+            <step>
+        return str(next(model.parameters()).device)
+if __name__ == "__main__":
+    result = Fit(json.load(open("settings.json"))).train()
+"""
+
+
+@pytest.mark.parametrize("more", ["", ' if torch.cuda.is_available() else "cpu"'])
+def test_the_object_that_trains_is_told_its_device(more: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"device": "cpu"}')
+    text = TOLD.replace("{more}", more)
+    made = "accelerator = Accelerator(device=self.device)\n        self.device = accelerator.device\n"
+    assert made in rewritten(tmp_path, "script", script=text)["script"]
+    assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
+    for other in (
+        text + "    print(result)\n",
+        text.replace("    result =", "    for _ in range(2): result ="),
+    ):
+        assert "device=self.device" not in converted(other)
 
 
 LOOKED_AT = "\nfor rows in DataLoader([], 8):\n    {looked}\n"

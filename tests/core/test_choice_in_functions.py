@@ -28,6 +28,30 @@ def test_a_wrapper_above_a_choice_that_the_function_makes_is_left_and_said() -> 
     assert all(at > made for at in (after.index("accelerator.prepare("), after.index("accelerator.device")))
 
 
+SUBCOMMANDS = IN_FUNCTION.replace("args = argparse.ArgumentParser().parse_args()\n", "").replace(
+    "\ntrain()",
+    """
+def test(args):
+    total = 0
+    with torch.no_grad():
+        for x, y in DataLoader(rows):
+            total += (x.cuda() if args.cuda else x).sum().item()
+    print(total)
+parser = argparse.ArgumentParser()
+parser.{gives}(run=train)
+parser.{gives}(run=test)
+args = parser.parse_args()
+args.run(args)""",
+)
+
+
+@pytest.mark.parametrize(("gives", "is_kept"), [("set_defaults", True), ("show", False)])
+def test_a_subcommands_own_choice_is_kept_in_its_function(gives: str, is_kept: bool) -> None:
+    script = SUBCOMMANDS.replace("train()", "train(args)").format(own="pass", flag="args.cuda", gives=gives)
+    after = converted(script)
+    assert after.count("    accelerator = Accelerator(cpu=not args.cuda)") == 2 * is_kept, after
+
+
 SET_UP = """import argparse, os
 import torch
 from torch.utils.data import DataLoader

@@ -78,6 +78,8 @@ use_cuda: use_cuda = bool(args.use_cuda) and <there> | device = <device>("cuda" 
 gpu: device = <device>("cuda:%d" % args.gpu if args.gpu >= 0 else "cpu")
 gpu: device = <device>(f"cuda:{args.gpu}") if args.gpu != -1 else <device>("cpu")
 gpu: if args.gpu < 0: |     device = <device>("cpu") | else: |     device = <device>("cuda", args.gpu)
+gpu: if args.gpu >= 0: |     if <there>: |         args.gpu = <device>("cuda", args.gpu) |     else: |\
+         args.gpu = <device>("cpu") | else: |     args.gpu = <device>("cpu") | device = args.gpu
 device: device = args.device
 device: device = <device>(args.device if <there> else "cpu")
 device: device = "cuda" if args.device == "cuda" and <there> else "cpu"

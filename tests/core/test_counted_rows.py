@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .converting import converted
+from .converting import converted, notes
 from .projects import convert, train, write
 from .support import each_row
 
@@ -85,6 +85,8 @@ if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len
 if i * len(x) > 9: break => if i * len(x) * accelerator.num_processes > 9:
 print(seen % count) => print(seen % min(count, len(loader)))
+args.step += 1; rate = 1 - args.step / steps => 1 - args.step / -(-steps // accelerator.num_processes)
+args.step += 1; rate = args.step / some; rate = args.epoch / steps => args.step / some; rate = args.epoch / steps
 if i: epoch += 1\n        print(epoch % count) => print(epoch % count)
 print(epoch * count + i) => print(epoch * count + i)
 print(count) => print(count)
@@ -96,6 +98,10 @@ if i >= count: break => if i >= count:
 def test_a_number_of_batches(then: str, after: str) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     script = script.replace("args.batch_size)\n", "args.batch_size, batch_sampler=cut)\n", 1)
+    script = script.replace(
+        "seen = 0",
+        "seen = 0\nsteps = 9 * len(rows) // args.batch_size; some = 0.5 * len(rows) // args.batch_size",
+    )
     assert after in converted(script.format(count="len(rows) // args.batch_size", size="1", then=then))
 
 
@@ -219,3 +225,11 @@ def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_pat
     (count, first), (_, second) = train(tmp_path, "train", 2)
     assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)
     assert first != second
+
+
+def test_no_bar_is_told_of_where_what_it_counts_is_counted_once_more() -> None:
+    script = TRAINING.replace("for x, y in loader", "bar = enumerate(tqdm(loader))\n    for i, (x, y) in bar")
+    script = script.format(count="len(rows)\nbar = tqdm(range(3))", size="1", then="pass").replace(
+        "<torch>", "<torch>\nfrom tqdm import tqdm"
+    )
+    assert not [one for one in notes(script, "CT401") if "bar" in one.reason]

@@ -57,6 +57,7 @@ place = getattr(args, "device", "cuda:0") => place = getattr(args, "device", acc
 cfg = TensorDataset(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device.type
 cfg = args(); cfg.DEVICE = "cuda" => cfg.DEVICE = accelerator.device\n
 Tensor = torch.cuda.FloatTensor => torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+assert isinstance(args, torch.cuda.FloatTensor) => args, torch.cuda.FloatTensor if torch.cuda.is_available() else torch.F
 n = args.type(torch.cuda.LongTensor) => n = args.type(torch.LongTensor).to(accelerator.device)
 n = args.type("torch.cuda.FloatTensor") => n = args.type(torch.FloatTensor).to(accelerator.device)
 torch.set_default_tensor_type("torch.cuda.FloatTensor") => if torch.cuda.is_available():\n        torch.set

@@ -45,6 +45,16 @@ def test_a_loop_that_takes_batches_by_number_ends_with_them(tmp_path: Path) -> N
     assert train(tmp_path, "script", 2) == [10, 10]
 
 
+def test_steps_that_each_begin_the_loader_anew_are_those_of_one_process(tmp_path: Path) -> None:
+    text = TAKEN.format(number="len(rows) // 2", how=", shuffle=True", take="x, = next(iter(loader))")
+    text = text.replace("    batches = iter(loader)\n", "")
+    assert "num_processes" not in converted(text.replace("len(rows) // 2", "9"))
+    folder = write(tmp_path, script=text)
+    convert(folder, "script")
+    assert train(folder, "script") == [18]
+    assert train(folder, "script", 2) == [10, 10]
+
+
 def test_a_number_of_steps_of_its_own_goes_over_a_share_again(tmp_path: Path) -> None:
     text = TAKEN.format(number="9", how=", shuffle=True, batch_sampler=None", take="x, = next(batches)")
     folder = write(tmp_path, script=text)

@@ -79,6 +79,27 @@ class WholeCounts:
             return self._is_share(frame, node.args[0], depth)  # `int(len(rows) / size)`
         return self._all(self._is_share, frame, node, depth)
 
+    def is_of_epochs(self, number: ast.expr) -> bool:
+        """Whether a variable holds the whole number of the batches of all epochs: `epochs * len(rows) // size`."""
+        return self._all(self._counts_epochs, self.script.frame(number), number, 0)
+
+    def _counts_epochs(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        rounds = isinstance(node, ast.Call) and len(node.args) == 1 and last_name(node.func) in ROUNDS
+        number = node.args[0] if rounds and isinstance(node, ast.Call) else node
+        parts = walk(number)
+        if any(
+            isinstance(getattr(n, "value", None), float) or (not rounds and isinstance(n, ast.Div))
+            for n in parts
+        ):
+            return False
+        match number:
+            case ast.BinOp(ast.BinOp(left, ast.Mult(), right), ast.Div() | ast.FloorDiv(), size):
+                is_cut = _BATCH.search(last_name(size)) is not None
+                return is_cut and any(self._is_length(frame, one, depth) for one in (left, right))
+            case ast.BinOp(left, ast.Mult(), right):
+                return any(self._is_share(frame, one, depth) for one in (left, right))
+        return self._all(self._counts_epochs, frame, number, depth)
+
     def _is_cut_by(self, sampler: str, frame: Frame, node: ast.expr, depth: int) -> bool:
         """Whether the data are a loader that is given a sampler of batches by this name."""
         if isinstance(node, ast.Call):

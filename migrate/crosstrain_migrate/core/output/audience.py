@@ -108,12 +108,11 @@ class Audience:
         """Whether every process comes to a node when one does, so that they may wait for each other there. A function that
         is called in a `try` may be waited for where its handlers raise again; what is itself tried may be there already.
 
-        is_same: whether a test that asks for more than options is known to tell all the same.
+        is_same: whether a test that asks for more than options is known to tell all the same, or an error to reach all.
         """
         below = node
         for loop in self.script.loops_around(node):
-            is_written_out = isinstance(below, ast.For) and isinstance(below.iter, ast.List | ast.Tuple)
-            if below is not node and below not in self._passes and not is_written_out:
+            if below is not node and below not in self._passes and not self._is_written_out(below):
                 return False  # a loop within a loop may turn more often on one process
             if not comes_alike(
                 self.script, below, loop, what_may_differ(self.script, loop, self._turns(loop))
@@ -124,6 +123,8 @@ class Audience:
         for inner, one in zip((below, *around), around, strict=False):
             if isinstance(one, FUNCTIONS):
                 break
+            if isinstance(inner, ast.ExceptHandler) and inner.type is not None and is_same(inner.type):
+                continue
             if isinstance(one, ast.Try):
                 raises = (any(isinstance(n, ast.Raise) for n in walk(handler)) for handler in one.handlers)
                 if depth == _DEPTH or inner not in one.body or not all(raises):
@@ -138,6 +139,14 @@ class Audience:
             return True
         calls = self.script.callers(frame)
         return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1, is_same) for c in calls)
+
+    def _is_written_out(self, loop: ast.AST) -> bool:
+        """`for rate in [1, 10]:`, or `in rates`, which is bound to such a list and is not one that is filled."""
+        given = getattr(loop, "iter", None)
+        bound = (
+            self.script.values(self.script.frame(loop), given.id) if isinstance(given, ast.Name) else [given]
+        )
+        return bool(bound) and all(isinstance(one, ast.List | ast.Tuple) and one.elts for one in bound)
 
     def _turns(self, loop: Loop) -> set[str]:
         """`i` of `for i in range(steps)`, which is the same on all: no loop over batches of which each process has some."""

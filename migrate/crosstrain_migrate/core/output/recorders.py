@@ -99,7 +99,7 @@ class Recorders:
                 self._bar(call)
             elif is_method(call, "add") and self._is_loguru(call.func.value):
                 self._sink(call)
-            elif self.script.names_of(call) & self.script.bars:
+            elif self.script.names_of(call) & self.script.bars and name != "enumerate":
                 self.plan.note(PRINT, call, "every process draws this bar", "nothing needs to be done")
             elif isinstance(self.script.statement(call), ast.Expr) and (
                 name in _SAYS or (name == "wandb.log" and self._shows_media(call))

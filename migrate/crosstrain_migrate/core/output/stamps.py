@@ -40,6 +40,7 @@ _OF_RANDOM = re.compile(r"(random|choices?)$")
 # On disk, by each process for itself.
 _MADE = frozenset({"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"})
 _COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
+_MISSING = frozenset({"FileNotFoundError", "IOError", "OSError"})  # a file is missing on every process
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 9
 
@@ -240,9 +241,11 @@ class Stamps:
         above: a test that asks for files before that, which the main process does for all as well.
         """
         first, test = above or question, above.test if above is not None else question
-        if self.script.in_lambda(question) or not self._is_agreed_on(first):
+        if self.script.in_lambda(question) or (above is not None and not self._is_agreed_on(above)):
             return
-        if not self.audience.comes_alike(question, is_same=lambda one: one is test or question in walk(one)):
+        if not self.audience.comes_alike(
+            question, is_same=lambda one: one is test or question in walk(one) or written(one) in _MISSING
+        ):
             return
         self._start(first)
         asked = test if question in walk(test) else question

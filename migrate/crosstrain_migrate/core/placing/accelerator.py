@@ -8,6 +8,7 @@ first statement that does anything. Another function that needs one makes its ow
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from itertools import pairwise
 
 from crosstrain_migrate.core.plan import CORE, Plan, told_by
@@ -18,6 +19,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import statements, walk, walk_all
 
+from .elsewhere import behind
 from .first import choose_visible, needs_accelerator, only_sets, tells_visible
 from .known import Choice, asks_alike, calls_to, done_instead
 from .waiting import given_timeout
@@ -141,7 +143,17 @@ class Accelerators:
             return True
         if frame is self.choice.frame:
             return place_of(node) < place_of(self.choice.before)
+        if (made := self._ways_to_object.get(frame)) is not None:
+            return place_of(node) <= place_of(made)
         return frame in self._early
+
+    @cached_property
+    def _ways_to_object(self) -> dict[Frame, ast.Call]:
+        """Where functions make, or call, the object that is told its device, which they have then."""
+        choice = self.choice.frame if self.choice is not None else None
+        if choice is None or self.script.class_of(choice) is None:
+            return {}
+        return {self.script.frame(call): call for call in calls_to(self.script, choice)}
 
     def comes_late(self) -> bool:
         """Whether a function on the way to the choice makes an accelerator, which then is the run's first."""
@@ -283,6 +295,9 @@ class Accelerators:
             return self.choice.before
         if isinstance(frame, ast.Module):
             return self._acting(frame.body) or self.script.first_statement(frame)
+        made = self._ways_to_object.get(frame)
+        if made is not None and (below := behind(self.script, frame, made)) is not None:
+            return below
         visible = [s for s in frame.body if tells_visible(self.script, s)]
         # What the run's first accelerator leaves without effect holds no other one back.
         visible = [s for s in visible if frame is self.home or not self._is_behind(s)]

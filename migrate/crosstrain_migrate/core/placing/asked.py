@@ -22,7 +22,7 @@ from .elsewhere import behind
 from .first import choose_visible
 from .known import Choice
 from .numbered import numbers_among
-from .options import Option, Options, of_class, origin
+from .options import Option, Options, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
@@ -36,7 +36,7 @@ def asked_device(script: Script, frames: list[Frame], *, options_only: bool) -> 
 
     options_only: only an option that names the device, `args.device`, is asked.
     """
-    for frame, given in () if options_only else _moves(script, frames):
+    for frame, given in () if options_only else moves(script, frames):
         home, name = origin(script, frame, written(given))
         below = _below(script, home, name) if home in frames and _is_chosen(script, home, name) else None
         if below is not None:
@@ -69,18 +69,7 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
     )
 
 
-def unknown_choice(script: Script, frames: list[Frame]) -> Choice | None:
-    """One without code, where something is moved to an attribute that more than the machine has a say in."""
-    for frame, given in _moves(script, frames):
-        home, text = origin(script, frame, written(given))
-        values = of_class(script, home, text) if text.startswith("self.") else []
-        for owner, value in values if _may_be_device(script, text, [one for _, one in values]) else ():
-            if not is_the_machines(script, owner, value):
-                return Choice("", frames[0], script.statement(value))
-    return None
-
-
-def _moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
+def moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
     """What something is moved to, first in the frames that run once."""
     for frame in (*frames, *(one for one in script.reached_frames if one not in frames)):
         for node in script.within(frame):
@@ -238,7 +227,7 @@ def _is_chosen(script: Script, home: Frame, name: str) -> bool:
         return _is_setting(script, home, name)
     values = script.values(home, name) if "." not in name else []
     is_cpu = _sides_in(script, values) == {"cpu"} and not _is_for_results(script, name)
-    return _may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+    return may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
 
 
 def _is_setting(script: Script, home: Frame, name: str) -> bool:
@@ -275,7 +264,7 @@ def _is_for_results(script: Script, name: str) -> bool:
     )
 
 
-def _may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:
+def may_be_device(script: Script, name: str, values: list[ast.expr]) -> bool:
     return bool(values) and ("device" in name.lower() or bool(_sides_in(script, values)))
 
 

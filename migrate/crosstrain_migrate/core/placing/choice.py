@@ -24,7 +24,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .asked import asked_device, device_among_settings, unknown_choice
+from .asked import asked_device, device_among_settings
 from .elsewhere import chosen_elsewhere, is_given_cpu
 from .first import needs_accelerator
 from .known import (
@@ -38,6 +38,7 @@ from .known import (
     own_statement,
     set_by_calls,
 )
+from .of_object import choice_of_object
 from .sides import (
     asks_availability,
     chosen_as_device,
@@ -82,7 +83,7 @@ def device_choice(
         return choice
     if is_given_cpu(script, frames, finders):
         return Choice("True", home, first)
-    return device_among_settings(script, frames) or unknown_choice(script, frames)
+    return device_among_settings(script, frames) or choice_of_object(script, roles, frames)
 
 
 def lifted(script: Script, choice: Choice) -> Choice | None:
@@ -354,6 +355,9 @@ def _executes(statement: ast.stmt) -> bool:
 def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:
     """Whether a suite binds a device of a kind; `"cuda" if torch.cuda.is_available() else "cpu"` is a GPU, and
     `"cuda" if args.cuda else "cpu"` neither: its own flag decides."""
+    asked = [s.body for s in body if isinstance(s, ast.If) and asks_availability(s.test)]
+    if kind == "gpu" and any(_assigns(script, frame, inner, kind) for inner in asked):
+        return True
     devices = [s.value for s in body if isinstance(s, ast.Assign) and side_of(script, s.value)]
     if kind == "gpu":
         return any(is_gpu(script, frame, one) for one in devices)
@@ -370,6 +374,8 @@ def _placed(script: Script, frame: Frame, code: str, at: ast.AST, *, at_head: bo
     asked = ast.parse(code, mode="eval").body
     stores = _set_at(script, frame, asked)
     statement = own_statement(script, frame, at, stores)
+    if statement is at and not script.loops_around(at):  # `if args.gpu >= 0: args.gpu = torch.device(...)`
+        stores = [s for s in stores if not script.table.is_inside(s, at)]
     later = [s for s in stores if place_of(s) >= place_of(statement)]
     stores = [s for s in stores if s not in later and not is_given_back(script, s)]
     known = max([(0, 0), *map(place_of, stores), *imports_of(frame, names_in(asked))])

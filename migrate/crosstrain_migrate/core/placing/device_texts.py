@@ -171,14 +171,15 @@ class TensorTypes:
         )
 
     def named(self, node: ast.Attribute) -> None:
-        """`Tensor = torch.cuda.FloatTensor`: the CPU's where there is no CUDA."""
-        parent = self.script.parent(node)
+        """`Tensor = torch.cuda.FloatTensor`, `assert isinstance(x, torch.cuda.FloatTensor)`: the CPU's where there is no CUDA."""
+        parent, statement = self.script.parent(node), self.script.statement(node)
         is_moved = isinstance(parent, ast.Call) and self.plan.is_replaced(parent)  # `x.type(...)`
-        if isinstance(self.script.statement(node), ast.Assign) and not is_moved:
+        if isinstance(statement, ast.Assign) and not is_moved:
             self.plan.note(
                 RULE, node, TYPE_OF_CUDA, "give `device=accelerator.device` where such tensors are made"
             )
-        if not isinstance(parent, ast.Assign) or self.is_chosen(node):
+        is_asserted = isinstance(statement, ast.Assert) and isinstance(parent, ast.Call) and not is_moved
+        if not (isinstance(parent, ast.Assign) or is_asserted) or self.is_chosen(node):
             return
         self.plan.replace(node, RULE, REASON, of_the_machine(last_name(node)))
 

@@ -149,7 +149,7 @@ def asks_alike(script: Script, frame: Frame, other: Frame, code: str) -> bool:
         return False
     asked = [n for n in walk(ast.parse(code)) if isinstance(n, ast.Attribute | ast.Subscript | ast.Name)]
     texts = {ast.unparse(n) for n in script.within(frame) if isinstance(n, ast.expr)}
-    callers = [{script.frame(call) for call in script.direct_callers(one)} for one in (frame, other)]
+    callers = [{script.frame(call) for call in script.callers(one)} for one in (frame, other)]
     is_given = names_in(ast.parse(code)) <= {*script.parameters(frame)} & {*script.parameters(other)}
     beside = not callers[0].isdisjoint(callers[1]) or callers[0] > {other}
     return is_given and texts.issuperset(map(ast.unparse, asked)) and beside
@@ -170,7 +170,9 @@ def calls_to(script: Script, frame: Frame) -> list[ast.Call]:
     work, seen = [frame], {frame}
     while work:
         one = work.pop()
-        for call in script.direct_callers(one) if is_function_frame(one) else ():
+        of_object = is_function_frame(one) and script.class_of(one) is not None
+        asked = script.callers if of_object else script.direct_callers
+        for call in asked(one) if is_function_frame(one) else ():
             found.append(call)
             caller = script.frame(call)
             if caller not in seen:

@@ -16,12 +16,12 @@ from .sides import asks_place, side_of
 _GPU = ("cuda", "cuda:", "cuda:%d", "cuda:%s", "cuda:{}")
 
 
-def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
+def gpu_number(script: Script, home: Frame, below: ast.stmt | None = None) -> tuple[Frame | None, str]:
     """The number's expression, and where its variable is bound; no frame for a constant, "" for none or several.
 
     `.cuda(args.gpu)`, `torch.device("cuda", 1)`, `f"cuda:{args.gpu}"`, `torch.cuda.set_device(gpu)`
 
-    home: where the accelerator is made.
+    home: where the accelerator is made. below: a statement above which it is made.
     """
     options = Options(script)
     found: dict[object, tuple[Frame | None, str]] = {}  # by the option, or by the place
@@ -36,7 +36,8 @@ def gpu_number(script: Script, home: Frame) -> tuple[Frame | None, str]:
             found[node.value] = (None, str(node.value))
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             place = origin(script, script.frame(node), written(node), through_names=True)
-            if place[1] in map(written, stores_in(script.statement(node))):
+            is_kept = below is not None and script.table.is_inside(node, below)
+            if place[1] in map(written, stores_in(script.statement(node))) and not is_kept:
                 return None, ""  # which is a device from here on
             sources[written(node)] = script.source(node)  # in the author's quotes
             key = place if option is None else option.call

@@ -47,7 +47,7 @@ def with_number(
 def _with_number(
     script: Script, roles: Roles, choice: Choice | None, home: Frame, at: ast.stmt
 ) -> Choice | None:
-    frame, number = gpu_number(script, home)
+    frame, number = gpu_number(script, home, choice.before if choice is not None else None)
     if choice is not None and number and _says_cpu_or_gpu(script, choice.device):
         choice = replace(choice, code=f'{choice.device} == "cpu"', device="")
     if not number or (choice is not None and (choice.device or not choice.code)):
@@ -66,6 +66,9 @@ def _with_number(
     if isinstance(frame, ast.Module) and len(calls) == 1:  # of a function that sets it, `global args`
         frame = calls[0][0]
     stores: list[Place] = [s for one in {number, root} for s in script.stores(frame, one)]
+    if choice is not None:  # `args.gpu = torch.device(f"cuda:{args.gpu}")`, by which it is chosen
+        own = [s for s in stores if script.table.is_inside(s, choice.before)]
+        stores = [s for s in stores if s not in own or not _binds_device(script, s)]
     stores += [call for one, call in calls if one is frame]
     if any(script.loops_around(s) for s in stores):
         return choice
@@ -83,6 +86,11 @@ def _with_number(
     uses = [s for s in behind if (number if is_imported else root) in ast.unparse(s)]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
+
+
+def _binds_device(script: Script, store: Place) -> bool:
+    bound = script.statement(store)
+    return isinstance(bound, ast.Assign) and bool(side_of(script, bound.value))
 
 
 def _says_cpu_or_gpu(script: Script, device: str) -> bool:

@@ -19,7 +19,7 @@ from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk, walk_all
 
 from .taken import knows
 
@@ -62,33 +62,52 @@ def _plan_counted_batches(
             elif (
                 isinstance(one, ast.expr)
                 and (is_dealt or loop in phases or not plan.is_replaced(node))
-                and (ast.unparse(one) == length if length else counts.is_of_rows(one))
+                and (
+                    ast.unparse(one) == length
+                    if length
+                    else counts.is_of_rows(one) or counts.is_of_epochs(one)
+                )
                 and not knows(plan.script, data.frame, one, ast.unparse(node))
                 and stands_by_count(plan.script, one, counters)
             ):
-                accelerator = accelerators.may_be_at(one) if is_dealt else ""
+                accelerator = accelerators.may_be_at(one) if is_dealt or counts.is_of_epochs(one) else ""
                 code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
                 if accelerator:
                     code = share_of(one, accelerator)
-                if accelerator is not None:
+                if accelerator is not None and not plan.is_replaced(one):
                     plan.replace(one, RULE, REASON, code, it=one)
 
 
 def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, and that are computed from all
-    rows, `steps = len(rows) // size`, are those of one process where they are bound, and all that is counted by them."""
+    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, or that each make one, `for i in
+    range(steps): batch = next(iter(loader))`, and that are computed from all rows, `steps = len(rows) // size`, are those of
+    one process where they are bound, and all that is counted by them."""
     for data in roles.data:
         around = list(plan.script.around(data.node))
-        tests = [one.test for one in around if isinstance(one, ast.If)]
         loop = next((one for one in around if isinstance(one, ast.For)), None)
-        for cycle in walk_all(tests) if loop is not None else ():
-            if not isinstance(cycle, ast.BinOp) or not isinstance(cycle.op, ast.Mod) or loop is None:
-                continue
-            bound = plan.script.values(data.frame, written(cycle.right))
-            steps = bound[0] if len(bound) == 1 else cycle.right
+        if loop is None:
+            continue
+        tests = [one.test for one in around if isinstance(one, ast.If)]
+        ends = [n.right for n in walk_all(tests) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+        if [last_name(one.func) for one in around[:2] if isinstance(one, ast.Call)] == ["iter", "next"]:
+            ends += _end_of(loop.iter)
+        for end in ends:
+            bound = plan.script.values(data.frame, written(end))
+            steps = bound[0] if len(bound) == 1 else end
             if WholeCounts(plan, data, loop).is_of_rows(steps):
-                state = accelerators.may_be_at(steps) or plan.state(steps)
-                plan.replace(steps, RULE, REASON, share_of(steps, state), it=steps)
+                state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
+                # Where the processes share each batch a pass has all its steps.
+                many = f"(1 if {name}.split_batches else {name}.num_processes)"
+                code = share_of(steps, state).replace(f"{name}.num_processes", many)
+                plan.replace(steps, RULE, REASON, code, it=steps)
+
+
+def _end_of(turns: ast.expr) -> list[ast.expr]:
+    """`steps` of `range(steps)` and of `range(1, steps + 1)`"""
+    end = turns.args[-1] if isinstance(turns, ast.Call) and is_range(turns) and turns.args else None
+    if isinstance(end, ast.BinOp) and isinstance(end.right, ast.Constant):
+        end = end.left
+    return [] if end is None else [end]
 
 
 def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
@@ -172,7 +191,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
-            if isinstance(one.op, ast.Div | ast.Mod) and names_in(other) & counters:
+            if isinstance(one.op, ast.Div | ast.Mod) and texts_in(other) & counters:
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 scaled = isinstance(one.op, ast.Mult)
@@ -181,7 +200,7 @@ def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
         elif isinstance(one, ast.Compare):
             test = script.parent(one)  # `if i >= batches: break` is harmless: the loop ends before it
             ends = isinstance(test, ast.If) and isinstance(test.body[-1], ast.Break)
-            return bool(names_in(one) & counters) and not ends
+            return bool(texts_in(one) & counters) and not ends
         elif isinstance(one, ast.Call) and last_name(one.func) in ROUNDS:
             return False  # which is such a number itself
         else:

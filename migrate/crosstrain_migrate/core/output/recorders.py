@@ -21,13 +21,8 @@ from .helpers import import_for, null_device
 from .passed_on import Holder, holders_of, passed_to, reads_of
 
 PRINT = "CT401"
-_LOG_FILES = frozenset(
-    f"logging.{name}"
-    for name in (
-        *("FileHandler", "handlers.RotatingFileHandler", "handlers.TimedRotatingFileHandler"),
-        "handlers.WatchedFileHandler",
-    )
-)
+_HANDLERS = words("RotatingFileHandler TimedRotatingFileHandler WatchedFileHandler")
+_LOG_FILES = {"logging.FileHandler", *(f"logging.handlers.{name}" for name in _HANDLERS)}
 # What opens the log files that a dictionary or a file names; without it a process logs its warnings alone.
 _CONFIGURES = frozenset({"logging.config.dictConfig", "logging.config.fileConfig"})
 _VISDOM = "visdom.Visdom"

@@ -64,7 +64,8 @@ def device_choice(
     first: the statement above which the accelerator is made in `home` where nothing is asked.
     """
     frames = frames_to_training(script, roles, home)
-    for finder in (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves):
+    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves)
+    for finder in finders:
         for frame in frames:
             for node in script.within(frame):
                 if script.is_entry(node) and (found := finder(script, frame, node)):
@@ -73,7 +74,6 @@ def device_choice(
                     placed = _placed(script, frame, code, at, at_head=finder is _by_moves)
                     given = _ONLY_CPU.fullmatch(placed.code) if finder is _by_argument else None
                     return placed if given is None else replace(placed, device=given["device"])
-    finders = (_by_expression, _by_branches, _by_overwriting, _by_default, _by_argument, _by_moves)
     choice = (
         asked_device(script, frames, options_only=mapped)
         or _by_executed(script)
@@ -348,8 +348,7 @@ def _by_executed(script: Script) -> Choice | None:
 
 
 def _executes(statement: ast.stmt) -> bool:
-    calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-    return any(isinstance(one.func, ast.Name) and one.func.id == "exec" for one in calls)
+    return any(isinstance(n, ast.Call) and written(n.func) == "exec" for n in walk(statement))
 
 
 def _assigns(script: Script, frame: Frame, body: list[ast.stmt], kind: str) -> bool:

@@ -136,5 +136,7 @@ class InStep:
 
     def _reads_out(self, call: ast.Call) -> bool:
         """Whether a function of the project gives what it reads of a tensor: `return x.detach().cpu().numpy()`."""
-        returned = [one for function in self.script.functions_of(call) for one in self.script.returned(function)]
+        returned = [
+            one for function in self.script.functions_of(call) for one in self.script.returned(function)
+        ]
         return bool(returned) and all(is_method(one, *_OF_THE_HOST) for one in returned)

@@ -118,8 +118,8 @@ class Output:
     def _speaks(self, call: ast.AST) -> bool:
         """Whether a print is one of the training's; what a library of the project says, every process says."""
         frame = self.script.frame(call)
-        is_known = is_function_frame(frame) and frame.name not in ("forward", "backward")  # of any network
-        calls = self.script.callers(frame) if is_known else []
+        is_networks = getattr(frame, "name", "") in ("forward", "backward")  # of any
+        calls = self.script.callers(frame) if is_function_frame(frame) and not is_networks else []
         is_told = any(id(one) in self._in_passes for one in calls)
         is_ours = is_told or (self.script.module(call) in self._speaking and not self._is_of_others(call))
         if is_ours and not self.accelerators.is_early(call):

@@ -333,17 +333,16 @@ def _is_move_to_gpu(script: Script, frame: Frame, node: ast.AST) -> bool:
 def _by_executed(script: Script) -> Choice | None:
     """`device = "cuda"`, which a configuration that is executed may set: known behind the `exec`."""
     body = script.entry.body
-    runs = [
-        n for n, s in enumerate(body[:-1]) if not isinstance(s, (*FUNCTIONS, ast.ClassDef)) and _executes(s)
-    ]
+    defined = (*FUNCTIONS, ast.ClassDef)
+    runs = [n for n, s in enumerate(body[:-1]) if not isinstance(s, defined) and _executes(s)]
     for node in body[: runs[0]] if runs else ():
         if isinstance(node, ast.Assign) and is_gpu(script, script.entry, node.value):
             target = node.targets[0]
             if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant | ast.IfExp):
                 used = [n for n, s in enumerate(body) if n > runs[0] and target.id in names_in(s)]
                 last = max(n for n in runs if n == runs[0] or not used or n < used[0])
-                code, before = f'{target.id} == "cpu"', body[last + 1]
-                return Choice(code, script.entry, before, device=target.id, option=target.id)
+                name, before = target.id, body[last + 1]
+                return Choice(f'{name} == "cpu"', script.entry, before, device=name, option=name)
     return None
 
 

@@ -88,6 +88,19 @@ def test_what_the_cpu_reads_and_what_follows_the_batch_stays(step: str) -> None:
     assert step in converted(script(step))
 
 
+READS = "def read(t):\n    return t.detach().cpu().numpy()\n"
+TOP = "def top(h):\n    h = h.squeeze()\n    return np.zeros_like(h)\n"
+
+
+@each_row("""
+given => read
+read(x) => h
+x => h.cpu()
+""")
+def test_what_a_function_reads_out_of_a_tensor_is_none(given: str, read: str) -> None:
+    assert f"np.zeros_like({read})" in converted(script(f"kept = top({given})", above=READS + TOP))
+
+
 def test_what_next_gives_comes_from_there_too() -> None:
     text = script("kept = y.numpy(); [one.numpy() for one in x.names]").replace(
         "for x, y in loader:", "many = iter(loader)\nfor i in range(9):\n    x, y = next(many)"

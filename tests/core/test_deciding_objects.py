@@ -8,7 +8,8 @@ from tests.support.ranks import run_ranks
 
 from .converting import conversion, converted
 from .support import PRELUDE
-from .test_deciding import HEAD, after, printed
+from .test_deciding import HEAD, after
+from .test_deciding_steps import printed
 
 
 def test_a_tensor_whose_name_becomes_its_number_is_reduced_once() -> None:

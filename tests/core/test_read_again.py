@@ -89,7 +89,8 @@ for turn in range(2):
 def rate_of(name):
     open(f"r-{name}.txt", "w").close()
     path = f"r-{name}.txt"
-    return open(path).read()
+    name = str(name)
+    return open(path).read(), open(name).read()
 --
 names = []
 for turn in range(2):

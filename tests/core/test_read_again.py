@@ -89,8 +89,7 @@ for turn in range(2):
 def rate_of(name):
     open(f"r-{name}.txt", "w").close()
     path = f"r-{name}.txt"
-    name = str(name)
-    return open(path).read(), open(name).read()
+    return open(path).read()
 --
 names = []
 for turn in range(2):

@@ -7,7 +7,7 @@ import re
 
 from crosstrain_migrate.core.output import commands, writers
 from crosstrain_migrate.core.placing.options import origin
-from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.roles import Backward
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.computed_imports import pattern_of
@@ -115,9 +115,11 @@ class Paths:
         values = self.script.values(frame if is_inner else module, path.id)
         if not len(values) == len(self.script.stores(frame if is_inner else module, path.id)) == 1:
             return set()
-        is_put_together = isinstance(values[0], (ast.Constant, *_PATHS[: 4 * is_inner]))
-        is_itself = path.id in names_in(values[0])  # `path = str(path)`
-        return self.spelled(values[0]) if is_put_together and not is_itself else set()
+        return (
+            self.spelled(values[0])
+            if isinstance(values[0], (ast.Constant, *_PATHS[: 4 * is_inner]))
+            else set()
+        )
 
     def spelled_in(self, test: ast.expr) -> set[str]:
         """How the paths are written that a test asks for."""

@@ -69,32 +69,6 @@ def read_table():
 --
 * write_table()
 ~ print(read_table())
-== a path that is put together under a name, in the turns of loops over lists that are written out
-def put_rate(name):
--     file = open("r-{}.txt".format(name), "w")
-+     file = open("r-{}.txt".format(name) if PartialState().is_main_process else os.devnull, "w")
-    file.close()
-    return len(name)
-def rate_of(name):
-    size = put_rate(name)
-    path = "r-{}.txt".format(name)
-+     PartialState().wait_for_everyone()
-    return size, open(path).read()
---
-names = ["a", "b"]
-for turn in range(2):
-    for name in names:
-        rates[turn, name] = rate_of(name)
-== and not in those of a list that is filled
-def rate_of(name):
-    open(f"r-{name}.txt", "w").close()
-    path = f"r-{name}.txt"
-    return open(path).read()
---
-names = []
-for turn in range(2):
-    for name in names:
-        rates[turn, name] = rate_of(name)
 == nobody waits in a function that one process alone comes to, as often as it does
 def old(path):
     return open(path).read()

@@ -112,7 +112,8 @@ class Audience:
         """
         below = node
         for loop in self.script.loops_around(node):
-            if below is not node and below not in self._passes and not self._is_written_out(below):
+            is_written_out = isinstance(below, ast.For) and isinstance(below.iter, ast.List | ast.Tuple)
+            if below is not node and below not in self._passes and not is_written_out:
                 return False  # a loop within a loop may turn more often on one process
             if not comes_alike(
                 self.script, below, loop, what_may_differ(self.script, loop, self._turns(loop))
@@ -139,14 +140,6 @@ class Audience:
             return True
         calls = self.script.callers(frame)
         return depth > 0 and all(self.is_all(c) and self.comes_alike(c, depth - 1, is_same) for c in calls)
-
-    def _is_written_out(self, loop: ast.AST) -> bool:
-        """`for rate in [1, 10]:`, or `in rates`, which is bound to such a list and is not one that is filled."""
-        given = getattr(loop, "iter", None)
-        bound = (
-            self.script.values(self.script.frame(loop), given.id) if isinstance(given, ast.Name) else [given]
-        )
-        return bool(bound) and all(isinstance(one, ast.List | ast.Tuple) and one.elts for one in bound)
 
     def _turns(self, loop: Loop) -> set[str]:
         """`i` of `for i in range(steps)`, which is the same on all: no loop over batches of which each process has some."""

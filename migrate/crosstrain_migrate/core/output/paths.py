@@ -18,6 +18,7 @@ from .audience import Audience
 
 _PATHS = (ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
 _DEPTH = 2  # how far what calls give is followed
+_GIVES_PATH = re.compile(r"(\w+\.)+\w+\(\)")
 _OF_PATH = ("open", "read_text", "read_bytes")  # methods of a path
 _WORD = re.compile(r"[^\s<>|;/]+(?![^\s<>|;])")  # the last part of each word
 _NUMBER = re.compile(r"\d+")
@@ -108,18 +109,16 @@ class Paths:
         return any(self.is_named(one, depth - 1) for one in values)
 
     def _named_once(self, path: ast.Name) -> set[str]:
-        """How the value of `path` is written, where it is bound once: to a text where it is a variable of its file, and in a
-        function to anything that is put together there, `path = os.path.join(out, "rows.csv")`, or given by a method."""
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
+        the path, `path = self.path_of_rows()`, where it is one of a function."""
         module, frame = self.script.module(path), self.script.frame(path)
-        is_inner = frame is not module and self.script.binds(frame, path.id)
-        values = self.script.values(frame if is_inner else module, path.id)
-        if not len(values) == len(self.script.stores(frame if is_inner else module, path.id)) == 1:
-            return set()
-        return (
-            self.spelled(values[0])
-            if isinstance(values[0], (ast.Constant, *_PATHS[: 4 * is_inner]))
-            else set()
-        )
+        if self.script.binds(frame, path.id) and frame is not module:
+            bound = [ast.unparse(one) for one in self.script.values(frame, path.id)]
+            return {*bound} if len(bound) == 1 and _GIVES_PATH.fullmatch(bound[0]) else set()
+        values = self.script.values(module, path.id)
+        is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
+        is_text = is_bound_once and isinstance(values[0], ast.Constant)
+        return self.spelled(values[0]) if is_text else set()
 
     def spelled_in(self, test: ast.expr) -> set[str]:
         """How the paths are written that a test asks for."""

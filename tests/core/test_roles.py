@@ -205,6 +205,28 @@ for epoch in range(3):
     lr_scheduler.step()
 -> model, scheduler, loader = accelerator.prepare(model, scheduler, loader)
 !! lr_scheduler = accelerator
+== and where the wrapper has the name of what it wraps, in a variable or an attribute
+class Rising:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+    def step(self):
+        self.optimizer.step()
+class Run:
+    def __init__(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizer = Rising(torch.optim.SGD(self.net.parameters(), lr=0.1))
+    def fit(self, x, y):
+        F.cross_entropy(self.net(x), y).backward()
+        self.optimizer.step()
+<model>
+optimizer = Rising(optimizer)
+run = Run()
+for x, y in DataLoader(data):
+    run.fit(x, y)
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+-> self.net, self.optimizer = accelerator.prepare(self.net, self.optimizer)
+-> model, optimizer = accelerator.prepare(model, optimizer)
 """)
 
 RISING = "rising(optimizer, 10)", "rising(start=10, of=optimizer)"

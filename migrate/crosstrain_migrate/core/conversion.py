@@ -167,9 +167,8 @@ def _planned(script: Script, roles: Roles, runtime: str, seen: Seen | None) -> P
         sooner = lifted(script, choice) or earliest(script, choice)
         again, is_late = _planned_by(script, roles, runtime, seen, below_visible(script, sooner))
         plan = plan if is_late else again
-        if (
-            plan.begins_early and script.class_of(choice.frame) is not None
-        ):  # an object is told its device too late
+        # An object that is told its device too late.
+        if plan.begins_early and script.class_of(choice.frame) is not None:
             plan, _ = _planned_by(script, roles, runtime, seen, replace(choice, code="", device=""))
     return plan
 

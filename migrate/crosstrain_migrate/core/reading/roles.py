@@ -313,8 +313,8 @@ class Roles:
 
     def _steps_optimizer(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project steps an optimizer that it holds, in its own `step`."""
-        own = (n for n in self._in_step(cls) if isinstance(n, ast.Call) and is_method(n, "step"))
-        return any("optim" in written(n.func).lower() and self._is_optimizer(n) for n in own)
+        own = (n for n in self._in_step(cls) if is_method(n, "step"))
+        return any(re.search(r"optim(?!.*sched)", written(n.func), re.I) for n in own)
 
     def _sets_rates(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project has a `step` that sets learning rates, and steps nothing."""
@@ -357,8 +357,9 @@ class Roles:
                     found.setdefault(of)
             cls = self.script.class_made(value)
             if isinstance(value, ast.Call) and cls and self._steps_optimizer(cls):
-                for given in (*value.args, *(k.value for k in value.keywords)):
-                    found |= dict.fromkeys(self.models_of(frame, written(given)))
+                given = {written(one) for one in (*value.args, *(k.value for k in value.keywords))}
+                for one in sorted(given - {text}):  # `optimizer = Rising(optimizer)`
+                    found |= dict.fromkeys(self.models_of(frame, one))
         return list(found)
 
 

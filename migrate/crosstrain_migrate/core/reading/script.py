@@ -248,10 +248,8 @@ class Script(Code):
         by_parameter: list[tuple[str, ast.Call]] = []  # `train`, a truth, beside a function `train`
         for call in self.calls:
             is_any = is_method(call, "set_defaults")  # `parser.set_defaults(run=train)` of a subcommand
-            given = (
-                *call.args,
-                *(k.value for k in call.keywords if k.arg == "fn" or is_any),
-            )  # `spawn(fn=work)`
+            by_name = (k.value for k in call.keywords if k.arg == "fn" or is_any)  # `spawn(fn=work)`
+            given = (*call.args, *by_name)
             if _LOOKS_AT_IT.fullmatch(written(call.func)):
                 given = ()  # `len(train)`, beside a function of that name
             own = self.parameters(self.frame(call))

@@ -84,6 +84,21 @@ Run().fit(DataLoader(data))
 -> accelerator.prepare(*self.optimizers.values())
 -> for x, y in loader:
 !! accelerator.prepare(self.optimizers[name])
+== what a method binds anew in each turn of a loop is prepared behind it, and not above the loop
+class Run:
+    def build(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def fit(self, data):
+        for stage in range(2):
+            self.build()
+            for x, y in DataLoader(data):
+                F.cross_entropy(self.net(x), y).backward()
+                self.optimizer.step()
+Run().fit(data)
+-> self.build()
+-> self.optimizer = accelerator.prepare(self.optimizer)
+-> for x, y in accelerator.prepare(DataLoader(data)):
 == a method that is called of the object prepares there
 class Run:
     def build(self):

@@ -48,13 +48,22 @@ class Anchors:
                 *(self.script.stores(one.frame, root) if root != "self" else ()),
                 *(store for name in index for store in self.script.stores(one.frame, name)),
             ]
-            if not any(id(store) in inside and not _comes_back(self.script, store) for store in stores):
+            is_bound = any(id(store) in inside and not _comes_back(self.script, store) for store in stores)
+            if not is_bound and not self._is_bound_by_method(one, loop):
                 return loop
         statement = self.script.statement(one.use)
         bound = [name for name in (root, one.text) if self.script.stores(one.frame, name)]
         if not loops and is_function_frame(one.frame) and not bound:
             return self.script.first_statement(one.frame)
         return self._above_backward(one, statement)
+
+    def _is_bound_by_method(self, one: Held, loop: ast.AST) -> bool:
+        """Whether a loop calls a method of the object that binds an attribute anew: `for stage in stages: self.build()`."""
+        calls = (
+            (n for n in walk(loop) if isinstance(n, ast.Call) and _is_own(n)) if "self." in one.text else ()
+        )
+        of = one.text.partition("[")[0]
+        return any(self.script.stores(f, of) for call in calls for f in self.script.functions_of(call))
 
     def with_pass(self, one: Held, depth: int = 0) -> list[Held]:
         """An attribute that a method steps, in the methods that call both this one and the backward pass, which stands elsewhere:

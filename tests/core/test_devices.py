@@ -202,6 +202,13 @@ def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path
     assert line.format(", device=accelerator.device") in after["entry"]
 
 
+def test_a_modules_own_function_called_cuda_is_no_method_of_the_module(tmp_path: Path) -> None:
+    own = "def cuda(rows, number):\n    return rows.cuda(number) if number else rows\n"
+    line = "tools.cuda(net, 0)\n"
+    after = rewritten(tmp_path, "entry", entry="import tools\n" + script(line), tools=own)
+    assert line in after["entry"] and "return rows.to(" in after["tools"]
+
+
 @pytest.mark.parametrize(
     ("asked", "kind"), [('device.startswith("cuda")', ".type"), ("torch.zeros(2, device=device)", "")]
 )

@@ -64,6 +64,35 @@ class Pair:
         [one.step() for _, one in self.optimizers.items()]
 Pair().fit(DataLoader(data))
 -> [accelerator.prepare(one).step() for _, one in self.optimizers.items()]
+== what a comprehension steps, of what it goes over
+class Pair:
+    def __init__(self):
+        self.net = nn.Linear(4, 2)
+        self.optimizers = dict(net=dict(all=torch.optim.SGD(self.net.parameters(), lr=0.1)))
+    def fit(self, loader):
+        for x, y in loader:
+            F.cross_entropy(self.net(x), y).backward()
+            self.step("all")
+    def step(self, kind):
+        [one[kind].step() for one in self.optimizers.values() if kind in one]
+Pair().fit(DataLoader(data))
+-> [accelerator.prepare(one[kind]).step() for one in self.optimizers.values() if kind in one]
+== a function in a method, and a library's method of its name
+import words
+class Trainer:
+    def __init__(self, loader):
+        self.net = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        def train(self):
+            for x, y in loader:
+                F.cross_entropy(self.net(x), y).backward()
+                self.optimizer.step()
+        self.train, self.test = read()
+        train(self)
+def read():
+    return words.Reader().train(rows), None
+Trainer(DataLoader(data))
+-> self.optimizer = accelerator.prepare(self.optimizer)
 !! prepare(self)
 == what one method steps is prepared in the method that also goes backward, or calls what does
 class Run:

@@ -143,6 +143,11 @@ class Devices:
 
     # -- calls -------------------------------------------------------------------------------------------------
 
+    def _is_modules_own(self, call: ast.Call) -> bool:
+        """`utils.cuda(rows, gpu)`: a function of a module of the project, not a tensor's method."""
+        of_module = (f for f in self.script.functions_of(call) if self.script.class_of(f) is None)
+        return self.script.is_imported(call.func) and any(of_module)
+
     def _call(self, call: ast.Call) -> None:
         name = self.script.dotted(call.func)
         if self._is_tried(call):
@@ -151,6 +156,7 @@ class Devices:
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "cuda"
             and not name.startswith("torch.")
+            and not self._is_modules_own(call)
         ):
             self._cuda(call, call.func.value)
         elif name == "torch.device":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,8 +135,8 @@ class Holders:
 
 
 def is_of_comprehension(script: Script, frame: Frame, text: str) -> bool:
-    """Whether a variable of a frame is bound in comprehensions alone, and can be bound nowhere else."""
-    stores = script.stores(frame, text)
+    """Whether a variable of a frame, or what it is part of, is bound in comprehensions alone, and can be bound nowhere else."""
+    stores = script.stores(frame, re.split(r"[.\[]", text)[0])
     return bool(stores) and all(
         any(isinstance(n, ast.comprehension) for n in script.around(one)) for one in stores
     )

@@ -94,8 +94,8 @@ class Preparing:
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
         for one in dict.fromkeys(held):
             if is_of_comprehension(self.script, one.frame, one.text):  # `[it.step() for it in optimizers]`
-                names = (n for n in walk(one.use) if isinstance(n, ast.Name))
-                of = next(name for name in names if name.id == one.text)
+                parts = (n for n in walk(one.use) if isinstance(n, ast.expr))
+                of = next(part for part in parts if written(part) == one.text)
                 self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
                 continue
             by_frame[one.frame].append(one)

@@ -227,6 +227,22 @@ def test_a_trainer_that_is_given_the_step_is_left_alone(
     assert not said or any(said in one.reason for one in done.findings)
 
 
+def test_steps_of_a_module_of_lightnings_are_left_alone() -> None:
+    text = filled("""import torch
+import pytorch_lightning as pl
+class Base(pl.LightningModule):
+    pass
+class Model(Base):
+    def training_step(self, batch, number):
+        optimizer = self.optimizers()
+        <step loss = self(batch).mean()>
+trainer = pl.Trainer()
+trainer.fit(Model(), rows)
+""")
+    done = conversion(text)
+    assert done.text == text and any("Lightning trains: it calls `Model`" in one.reason for one in done.findings)
+
+
 def test_a_script_for_accelerate_is_told_which_lines_to_change() -> None:
     text = script("from accelerate import Accelerator")
     done = conversion(text)

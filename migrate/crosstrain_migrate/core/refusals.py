@@ -244,7 +244,21 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
             reason = f"{what} runs `{function.name}`, which trains, in processes of its own"
             remedy = "convert a script that calls it by itself"
             return [finding_at(function, BUILT_ON, reason, remedy, Severity.NOTE)]
+    modules = [(cls, _framework_of(script, cls)) for one in roles.backwards if (cls := script.class_of(one.frame))]
+    if modules and len(modules) == len(roles.backwards) and all(what for _, what in modules):
+        cls, what = modules[0]
+        reason, remedy = f"{what} trains: it calls `{cls.name}`", f"use what {what} has for several processes"
+        return [finding_at(cls, BUILT_ON, reason, remedy, Severity.NOTE)]
     return []
+
+
+def _framework_of(script: Script, cls: ast.ClassDef, depth: int = 4) -> str | None:
+    """The framework from whose module a class of the project derives: `class Model(pl.LightningModule)`."""
+    for base in cls.bases if depth else ():
+        above = (_framework_of(script, one, depth - 1) for one in script.classes(script.last(base)))
+        if found := FRAMEWORKS.get(script.dotted(base).split(".")[0]) or next(filter(None, above), None):
+            return found
+    return None
 
 
 def _plays(script: Script, roles: Roles) -> list[Finding]:

@@ -1,6 +1,7 @@
 """What may stand in the place of an evaluation loader, how its loop may look, and what `merge` refuses."""
 
 import contextlib
+import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -365,6 +366,21 @@ def _in_training_mode(prepared: bool) -> list[list[str]]:
     said.append(loop())
     assert not model._forward_pre_hooks
     return said
+
+
+def _whole_model_after(ends_early: bool) -> bool:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(1, 1))
+    for x in accelerator.prepare_evaluation(_rows(8, 2)):  # decodes by another method than `forward`
+        model.weight.detach() * x
+        if ends_early:
+            break
+    return bool(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("ends_early", [True, False])
+def test_a_model_that_an_evaluation_never_calls_is_pickled_as_a_whole(ends_early: bool) -> None:
+    assert run_ranks(_whole_model_after, 2, ends_early) == [True, True]
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -25,6 +25,10 @@ class PassWatcher(Protocol):
         """Every rank is about to get the last batch of a pass."""
         ...
 
+    def ends(self, run: Pass) -> None:
+        """A pass is exhausted, broken off, closed, or has failed."""
+        ...
+
 
 ENDED = 4  # passes that are remembered: those over training and evaluation data of two epochs
 
@@ -69,6 +73,9 @@ class ActiveLoaders:
             self.draws.leave()
         run.taken.end(self._outer)
         self._ended.append(run.taken)
+        for watcher in tuple(self._watchers):
+            if (known := watcher()) is not None:
+                known.ends(run)
 
     @property
     def _outer(self) -> PassRows | None:

@@ -58,6 +58,9 @@ class ReplicaConsistency:
             return  # a thread that reads ahead is not in step with the other ranks
         self.compare(f"the last batch of epoch {run.loader.epoch} over {type(run.loader.dataset).__name__}")
 
+    def ends(self, run: Pass) -> None:
+        """Nothing is compared where a pass ends: not all ranks end theirs at once."""
+
     def compare(self, occasion: str) -> None:
         """Raise RuntimeError on all ranks if learning rates or weights differ (one collective if they are equal)."""
         syncs = self._prepared.syncs

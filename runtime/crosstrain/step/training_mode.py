@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from crosstrain.data.evaluation_loader import EvaluationLoader
 from crosstrain.utils import checks
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class TrainingModeWatch:
-    """Looks at the first forward of each model in such a loop; nothing is left behind for the later ones.
+    """Looks at the first forward of each model in such a loop; nothing is left behind when it has ended, so that a model whose
+    forward the loop never calls can be pickled as a whole.
 
     It hooks the prepared models that are in training mode when the loop begins; where none is prepared, it looks at the
     first module with parameters that is called.
@@ -31,6 +33,7 @@ class TrainingModeWatch:
 
     def __init__(self, prepared: PreparedObjects) -> None:
         self._prepared = prepared
+        self._hooks: dict[int, list[RemovableHandle]] = {}  # by the identity of a pass that has not ended
 
     def begins(self, run: Pass) -> None:
         """A pass over a prepared loader begins."""
@@ -38,17 +41,24 @@ class TrainingModeWatch:
         if not isinstance(loader, EvaluationLoader):
             return
         current, place = weakref.ref(run), checks.here()
+        models = [one for one in self._prepared.models if one.training and not _is_script(one)]
+        ways = [one.register_forward_pre_hook for one in models]
         if not self._prepared.models:
-            _once(register_module_forward_pre_hook, current, place)
-        for model in self._prepared.models:
-            if model.training and not _is_script(model):
-                _once(model.register_forward_pre_hook, current, place)
+            ways = [register_module_forward_pre_hook]
+        self._hooks[id(run)] = [_once(register, current, place) for register in ways]
 
     def takes_last(self, run: Pass) -> None:
-        """Nothing is compared at the end of a pass."""
+        """Nothing is compared at the last batch."""
+
+    def ends(self, run: Pass) -> None:
+        """A pass ends, however it does: what still waits for a forward goes."""
+        for hook in self._hooks.pop(id(run), ()):
+            hook.remove()
 
 
-def _once(register: Callable[..., Any], current: weakref.ref[Pass], place: checks.Place) -> None:
+def _once(
+    register: Callable[..., RemovableHandle], current: weakref.ref[Pass], place: checks.Place
+) -> RemovableHandle:
     """Register a hook that looks at one model's forward and removes itself."""
 
     def look(module: nn.Module, _given: Any) -> None:
@@ -69,6 +79,7 @@ def _once(register: Callable[..., Any], current: weakref.ref[Pass], place: check
             )
 
     handle = register(look)
+    return handle
 
 
 def differs_by_mode(model: nn.Module) -> bool:

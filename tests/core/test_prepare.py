@@ -77,6 +77,24 @@ class Pair:
         [one[kind].step() for one in self.optimizers.values() if kind in one]
 Pair().fit(DataLoader(data))
 -> [accelerator.prepare(one[kind]).step() for one in self.optimizers.values() if kind in one]
+== what steps a copy of a network within the pass, and what steps behind it
+import higher
+class Learner:
+    def __init__(self):
+        self.net = nn.Linear(4, 2)
+        self.inner = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.outer = torch.optim.Adam(self.net.parameters())
+    def adapt(self, x, y):
+        with higher.innerloop_ctx(self.net, self.inner) as (copy, steps):
+            steps.step(F.cross_entropy(copy(x), y))
+            F.cross_entropy(copy(x), y).backward()
+    def fit(self, loader):
+        for x, y in loader:
+            self.outer.zero_grad()
+            self.adapt(x, y)
+            self.outer.step()
+Learner().fit(DataLoader(data))
+-> self.net, self.outer = accelerator.prepare(self.net, self.outer)
 == a function in a method, and a library's method of its name
 import words
 class Trainer:

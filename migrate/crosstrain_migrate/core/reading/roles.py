@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, writt
 from crosstrain_migrate.syntax.walks import walk
 
 from .data import Data, TrainingData
-from .forms import Frame, is_function_frame, is_method
+from .forms import Frame, is_function_frame, is_method, names_in
 from .frameworks import HIDDEN
 from .inputs import is_of_inputs, moves_tensors_alone
 from .modes import facts
@@ -256,12 +256,19 @@ class Roles:
         text = written(of)
         if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
+        if call.args and any(text in names for names in self._given_by_blocks(call)):
+            return False  # `with higher.innerloop_ctx(...) as (net, inner): inner.step(loss)` steps a copy, differentiably
         made = map(self.script.class_made, self.script.values_anywhere(text))
         if text in self._cleared or any(cls and self._steps_optimizer(cls) for cls in made):
             return True
         if text == "self" and self.script.functions_of(call):
             return False  # a method of the script's own, in which something is stepped
         return not OTHER_STEPS.search(text.rpartition(".")[2]) and not self._is_simulated(call, text)
+
+    def _given_by_blocks(self, node: ast.AST) -> Iterator[set[str]]:
+        """The names that the `with` statements around a node bind."""
+        for block in (one for one in self.script.around(node) if isinstance(one, ast.With)):
+            yield from (names_in(item.optional_vars) for item in block.items if item.optional_vars)
 
     def _is_simulated(self, call: ast.Call, text: str) -> bool:
         """Whether `step` is that of a class of the project in which nothing is about gradients: `car.step(angle)`."""

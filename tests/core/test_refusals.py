@@ -240,7 +240,22 @@ trainer = pl.Trainer()
 trainer.fit(Model(), rows)
 """)
     done = conversion(text)
-    assert done.text == text and any("Lightning trains: it calls `Model`" in one.reason for one in done.findings)
+    assert done.text == text and any(
+        "Lightning trains: it calls `Model`" in one.reason for one in done.findings
+    )
+
+
+def test_optimizers_that_a_librarys_block_steps_are_said() -> None:
+    text = filled("""import torch
+from steps import Manager
+<model>
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(rows):
+    with Manager([optimizer]):
+        model(x).mean().backward()
+""")
+    done = conversion(text)
+    assert done.text == text and ["nothing in sight steps" in one.reason for one in done.findings] == [True]
 
 
 def test_a_script_for_accelerate_is_told_which_lines_to_change() -> None:

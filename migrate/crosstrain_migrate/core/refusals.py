@@ -244,7 +244,9 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
             reason = f"{what} runs `{function.name}`, which trains, in processes of its own"
             remedy = "convert a script that calls it by itself"
             return [finding_at(function, BUILT_ON, reason, remedy, Severity.NOTE)]
-    modules = [(cls, _framework_of(script, cls)) for one in roles.backwards if (cls := script.class_of(one.frame))]
+    modules = [
+        (cls, _framework_of(script, cls)) for one in roles.backwards if (cls := script.class_of(one.frame))
+    ]
     if modules and len(modules) == len(roles.backwards) and all(what for _, what in modules):
         cls, what = modules[0]
         reason, remedy = f"{what} trains: it calls `{cls.name}`", f"use what {what} has for several processes"

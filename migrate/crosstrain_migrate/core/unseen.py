@@ -75,6 +75,7 @@ def unseen_training(script: Script) -> list[Finding]:
         or _own_gradients(script)
         or _unreached(script)
         or _imported_by_name(script)
+        or _steps_unseen(script)
     )
 
 
@@ -123,6 +124,16 @@ def _own_gradients(script: Script) -> list[Finding]:
     reason = "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes"
     remedy = "call backward on the loss, or train it on one process"
     return [finding_at(calls[0], BACKWARD, reason, remedy, Severity.REFUSED)]
+
+
+def _steps_unseen(script: Script) -> list[Finding]:
+    """A backward in the script's own file, whose optimizers a library steps in a block of its own."""
+    passes = [c for c in script.calls if is_method(c, "backward") and script.is_entry(c)]
+    made = any(script.dotted(call.func).startswith("torch.optim.") for call in script.calls)
+    if not passes or not made or any(is_method(call, "step") for call in script.calls):
+        return []
+    reason = "this script goes backward, but nothing in sight steps its optimizers: it is left as it is"
+    return [finding_at(passes[0], BUILT_ON, reason, "call `optimizer.step()` in the loop", Severity.NOTE)]
 
 
 def _unreached(script: Script) -> list[Finding]:

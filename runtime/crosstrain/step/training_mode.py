@@ -42,7 +42,7 @@ class TrainingModeWatch:
             return
         current, place = weakref.ref(run), checks.here()
         models = [one for one in self._prepared.models if one.training and not _is_script(one)]
-        ways = [one.register_forward_pre_hook for one in models]
+        ways: list[Callable[..., RemovableHandle]] = [one.register_forward_pre_hook for one in models]
         if not self._prepared.models:
             ways = [register_module_forward_pre_hook]
         self._hooks[id(run)] = [_once(register, current, place) for register in ways]

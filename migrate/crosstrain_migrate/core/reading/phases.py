@@ -39,7 +39,9 @@ class Phases:
         others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):
             assert isinstance(call.func, ast.Attribute)
-            asked = (test for test in around if not isinstance(test, ast.Constant))  # `step(batch, is_train=True)`
+            asked = (
+                test for test in around if not isinstance(test, ast.Constant)
+            )  # `step(batch, is_train=True)`
             tests = [ast.unparse(test) for test in asked if not names_in(test) & bound]
             if call.func.attr == "backward" or tests:
                 (backwards if call.func.attr == "backward" else others).add(tests[-1] if tests else "")

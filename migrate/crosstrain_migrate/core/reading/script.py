@@ -356,10 +356,8 @@ def _is_of_object(script: Script, call: ast.Call, function: Function) -> bool:
         return False
     is_mode = function.name in ("train", "eval") and not (call.args or call.keywords)
     around = script.frame(function)
-    stores = (n.value for n in script.within(around) if isinstance(n, ast.Assign | ast.Return))
-    is_local = is_function_frame(around) and function.name not in [
-        written(one) for one in stores if one is not None
-    ]
+    stores = [n.value for n in script.within(around) if isinstance(n, ast.Assign | ast.Return) and n.value]
+    is_local = is_function_frame(around) and function.name not in map(written, stores)
     return is_local or refuses(function, call) or is_mode or bool(classes_called(script, call.func, function))
 
 

@@ -82,15 +82,13 @@ print(i, loader.dataset.n // args.batch_size) => min(loader.dataset.n // args.ba
 print(i, loader.dataset.width // 2) => print(i, loader.dataset.width // 2)
 print(100 * i / count) => 100 * i / min(count, len(loader))
 if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
-step = count * epoch + i => step = min(count, len(loader)) * epoch + i
-step = count * epoch + 1 => step = count * epoch + 1
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len
 if i * len(x) > 9: break => if i * len(x) * accelerator.num_processes > 9:
 print(seen % count) => print(seen % min(count, len(loader)))
 args.step += 1; rate = 1 - args.step / steps => 1 - args.step / -(-steps // accelerator.num_processes)
 args.step += 1; rate = args.step / some; rate = args.epoch / steps => args.step / some; rate = args.epoch / steps
 if i: epoch += 1\n        print(epoch % count) => print(epoch % count)
-print(epoch * count + i) => print(epoch * min(count, len(loader)) + i)
+print(epoch * count + i) => print(epoch * count + i)
 print(count) => print(count)
 if i == len(loader) // 2: print(epoch) => if i == len(loader) // 2:
 print(i * args.batch_size, 3) => print(i * args.batch_size, 3)

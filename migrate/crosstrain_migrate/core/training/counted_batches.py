@@ -184,16 +184,14 @@ def _length_of_maker(script: Script, node: ast.expr) -> str:
 
 
 def stands_by_count(script: Script, node: ast.expr, counters: set[str]) -> bool:
-    """Whether a number is compared with a count, divides it, is divided by it, `seconds * batches / i`, counts the batches of the
-    epochs before it, `batches * epoch + i`, or is shown in one call with it, and nothing else is computed."""
+    """Whether a number is compared with a count, divides it, is divided by it, `seconds * batches / i`, or is shown in one call
+    with it, and nothing else is computed."""
     below: ast.AST = node
     scaled = False
     for one in script.around(node):
         if isinstance(one, ast.BinOp) and isinstance(one.op, _SIGNS):
             other = one.left if below is one.right else one.right
             if isinstance(one.op, ast.Div | ast.Mod) and texts_in(other) & counters:
-                return True
-            if scaled and isinstance(one.op, ast.Add) and written(other) in counters:
                 return True
             if not isinstance(other, ast.Constant) or isinstance(other.value, str):
                 scaled = isinstance(one.op, ast.Mult)

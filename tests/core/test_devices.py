@@ -204,9 +204,11 @@ def test_a_default_device_is_given_to_no_librarys_function_of_that_name(tmp_path
 
 def test_a_modules_own_function_called_cuda_is_no_method_of_the_module(tmp_path: Path) -> None:
     own = "def cuda(rows, number):\n    return rows.cuda(number) if number else rows\n"
-    line = "tools.cuda(net, 0)\n"
-    after = rewritten(tmp_path, "entry", entry="import tools\n" + script(line), tools=own)
-    assert line in after["entry"] and "return rows.to(" in after["tools"]
+    lines = "tools.cuda(net, 0); other.cuda()\n"
+    made = "import torch\nother = torch.nn.Linear(1, 1)\n"
+    entry = "import tools\nfrom nets import other\n" + script(lines)
+    after = rewritten(tmp_path, "entry", entry=entry, tools=own, nets=made)
+    assert "tools.cuda(net, 0); other.to(" in after["entry"] and "return rows.to(" in after["tools"]
 
 
 @pytest.mark.parametrize(

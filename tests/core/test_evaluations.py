@@ -232,6 +232,18 @@ print(run(model, DataLoader(test)))
 -> accelerator.print(loss.item())
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
+== a test that the loop's call answers by a constant is none for training
+def step(x, y, train=True):
+    loss = F.cross_entropy(model(x), y)
+    if train:
+        <step loss>
+    return loss
+<model>
+for epoch in range(2):
+    for x, y in (loader := DataLoader(data)):
+        step(x, y, train=True)
+print(sum(step(x, y, train=False).item() for x, y in DataLoader(test)))
+!! if True
 == a number of the last batch that is bound anew within the block behind the loop
 def score(model, loader):
     seen = []

@@ -64,6 +64,7 @@ class Pair:
         [one.step() for _, one in self.optimizers.items()]
 Pair().fit(DataLoader(data))
 -> [accelerator.prepare(one).step() for _, one in self.optimizers.items()]
+!! prepare(self)
 == what a comprehension steps, of what it goes over
 class Pair:
     def __init__(self):
@@ -95,6 +96,30 @@ class Learner:
             self.outer.step()
 Learner().fit(DataLoader(data))
 -> self.net, self.outer = accelerator.prepare(self.net, self.outer)
+== an optimizer that a block gives, and that is stepped by a closure
+import sessions
+net = nn.Linear(4, 2)
+for x, y in DataLoader(data):
+    def again():
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        return loss
+    with sessions.optimizer(net) as optimizer:
+        optimizer.zero_grad()
+        optimizer.step(again)
+-> accelerator.backward(loss)
+== a function in a method that an object holds
+from types import SimpleNamespace
+def ways(net, optimizer):
+    def learn(loader):
+        for x, y in loader:
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+    return SimpleNamespace(learn=learn)
+net = nn.Linear(4, 2)
+all_ways = ways(net, torch.optim.SGD(net.parameters(), lr=0.1))
+all_ways.learn(DataLoader(data))
+-> accelerator.backward(F.cross_entropy(net(x), y))
 == a function in a method, and a library's method of its name
 import words
 class Trainer:
@@ -111,7 +136,7 @@ def read():
     return words.Reader().train(rows), None
 Trainer(DataLoader(data))
 -> self.optimizer = accelerator.prepare(self.optimizer)
-!! prepare(self)
+!! prepare(rows
 == what one method steps is prepared in the method that also goes backward, or calls what does
 class Run:
     def build(self):

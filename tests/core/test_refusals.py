@@ -245,6 +245,20 @@ trainer.fit(Model(), rows)
     )
 
 
+def test_a_module_of_lightnings_that_the_script_trains_by_itself_is_converted() -> None:
+    text = filled("""import torch
+import pytorch_lightning as pl
+class Model(pl.LightningModule):
+    def learn(self, rows):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        for x in torch.utils.data.DataLoader(rows):
+            <step loss = self(x).mean()>
+pl.seed_everything(1)
+Model().learn(rows)
+""")
+    assert "accelerator.backward(loss)" in conversion(text).text
+
+
 def test_optimizers_that_a_librarys_block_steps_are_said() -> None:
     text = filled("""import torch
 from steps import Manager

@@ -244,14 +244,26 @@ def _given_to_trainers(script: Script, roles: Roles) -> list[Finding]:
             reason = f"{what} runs `{function.name}`, which trains, in processes of its own"
             remedy = "convert a script that calls it by itself"
             return [finding_at(function, BUILT_ON, reason, remedy, Severity.NOTE)]
-    modules = [
-        (cls, _framework_of(script, cls)) for one in roles.backwards if (cls := script.class_of(one.frame))
-    ]
-    if modules and len(modules) == len(roles.backwards) and all(what for _, what in modules):
-        cls, what = modules[0]
-        reason, remedy = f"{what} trains: it calls `{cls.name}`", f"use what {what} has for several processes"
-        return [finding_at(cls, BUILT_ON, reason, remedy, Severity.NOTE)]
-    return []
+    return _runs_modules(script, roles)
+
+
+def _runs_modules(script: Script, roles: Roles) -> list[Finding]:
+    """A framework's trainer, where all that goes backward is in modules of that framework, whose steps it calls."""
+    classes = [cls for one in roles.backwards if (cls := script.class_of(one.frame))]
+    frameworks = {_framework_of(script, cls) for cls in classes}
+    made = {
+        FRAMEWORKS.get(script.dotted(c.func).split(".")[0])
+        for c in script.calls
+        if script.last(c.func) == "Trainer"
+    }
+    if not classes or len(classes) < len(roles.backwards) or None in frameworks or not frameworks <= made:
+        return []
+    what = _framework_of(script, classes[0])
+    reason, remedy = (
+        f"{what} trains: it calls `{classes[0].name}`",
+        f"use what {what} has for several processes",
+    )
+    return [finding_at(classes[0], BUILT_ON, reason, remedy, Severity.NOTE)]
 
 
 def _framework_of(script: Script, cls: ast.ClassDef, depth: int = 4) -> str | None:

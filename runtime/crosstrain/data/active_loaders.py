@@ -55,16 +55,14 @@ class ActiveLoaders:
         run.thread = threading.get_ident()
         if run.draws_own:
             self.draws.enter(resumed=run.done > 0)
-        for watcher in self._watchers:
-            if (known := watcher()) is not None:
-                known.begins(run)
+        for watcher in self._told():
+            watcher.begins(run)
 
     def hand_out(self, run: Pass, batch: Any) -> Any:
         """Return the batch, after telling the watchers if it is the last one."""
         if self._watchers and run.last_for_all:
-            for watcher in tuple(self._watchers):
-                if (known := watcher()) is not None:
-                    known.takes_last(run)
+            for watcher in self._told():
+                watcher.takes_last(run)
         return batch
 
     def leave(self, run: Pass) -> None:
@@ -73,9 +71,11 @@ class ActiveLoaders:
             self.draws.leave()
         run.taken.end(self._outer)
         self._ended.append(run.taken)
-        for watcher in tuple(self._watchers):
-            if (known := watcher()) is not None:
-                known.ends(run)
+        for watcher in self._told():
+            watcher.ends(run)
+
+    def _told(self) -> list[PassWatcher]:
+        return [known for one in self._watchers if (known := one()) is not None]
 
     @property
     def _outer(self) -> PassRows | None:

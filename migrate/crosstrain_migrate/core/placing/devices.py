@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.reached import held_by_file
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax import edits as e
@@ -143,11 +144,6 @@ class Devices:
 
     # -- calls -------------------------------------------------------------------------------------------------
 
-    def _is_modules_own(self, call: ast.Call) -> bool:
-        """`utils.cuda(rows, gpu)`: a function of a module of the project, not a tensor's method."""
-        of_module = (f for f in self.script.functions_of(call) if self.script.class_of(f) is None)
-        return self.script.is_imported(call.func) and any(of_module)
-
     def _call(self, call: ast.Call) -> None:
         name = self.script.dotted(call.func)
         if self._is_tried(call):
@@ -156,7 +152,7 @@ class Devices:
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "cuda"
             and not name.startswith("torch.")
-            and not self._is_modules_own(call)
+            and not held_by_file(self.script, call.func)  # `utils.cuda(rows)` of the project's own
         ):
             self._cuda(call, call.func.value)
         elif name == "torch.device":

@@ -27,6 +27,7 @@ from .forms import (
     Frame,
     Loop,
     bound_in,
+    is_function_frame,
     names_no_gradient,
     plain_text,
     root_of,
@@ -202,6 +203,14 @@ class Code:
     def reads(self, frame: Frame, text: str) -> list[ast.expr]:
         """Where a frame reads the variable or the attribute `text`."""
         return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
+
+    def is_called_alone(self, function: Function) -> bool:
+        """Whether a function within another is only called there, by its name, and given to nothing that may hold it."""
+        around = self.frame(function)
+        return is_function_frame(around) and all(
+            isinstance(above := self.parent(one), ast.Call) and above.func is one
+            for one in self.reads(around, function.name)
+        )
 
     def reads_behind(self, block: ast.stmt, text: str) -> list[ast.expr]:
         """Where a variable is read behind a block, `total /= n` too, before something else is bound to it in any case."""

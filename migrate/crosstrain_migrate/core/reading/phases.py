@@ -39,10 +39,7 @@ class Phases:
         others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):
             assert isinstance(call.func, ast.Attribute)
-            asked = (
-                test for test in around if not isinstance(test, ast.Constant)
-            )  # `step(batch, is_train=True)`
-            tests = [ast.unparse(test) for test in asked if not names_in(test) & bound]
+            tests = [ast.unparse(test) for test in around if not names_in(test) & bound]
             if call.func.attr == "backward" or tests:
                 (backwards if call.func.attr == "backward" else others).add(tests[-1] if tests else "")
             elif is_training_call(call):
@@ -72,7 +69,8 @@ class Phases:
             for inner in self.script.calls_in(function):
                 if is_method(inner, "backward", *STEPS) and not is_left_out(self.script, inner, call):
                     tests = [self._told(test, call, function) for test in self._tests(inner, function)]
-                    yield inner, [*(one for one in tests if one is not None), *self._tests(call, loop)]
+                    asked = (one for one in tests if one is not None and not isinstance(one, ast.Constant))
+                    yield inner, [*asked, *self._tests(call, loop)]
 
     def _tests(self, node: ast.AST, top: ast.AST) -> list[ast.expr]:
         """The tests inside a loop or a function under which a node stands, innermost first."""

@@ -256,7 +256,7 @@ class Roles:
         text = written(of)
         if "scaler" in text.lower() or self.is_scheduler(self.script.frame(call), text):
             return False
-        if call.args and any(text in names for names in self._given_by_blocks(call)):
+        if self._is_given_loss(call) and any(text in names for names in self._given_by_blocks(call)):
             return False  # `with higher.innerloop_ctx(...) as (net, inner): inner.step(loss)` steps a copy, differentiably
         made = map(self.script.class_made, self.script.values_anywhere(text))
         if text in self._cleared or any(cls and self._steps_optimizer(cls) for cls in made):
@@ -264,6 +264,15 @@ class Roles:
         if text == "self" and self.script.functions_of(call):
             return False  # a method of the script's own, in which something is stepped
         return not OTHER_STEPS.search(text.rpartition(".")[2]) and not self._is_simulated(call, text)
+
+    def _is_given_loss(self, step: ast.Call) -> bool:
+        """Whether a step is given a value, and no closure."""
+        given = step.args[0] if step.args else None
+        return (
+            given is not None
+            and not isinstance(given, ast.Lambda)
+            and not self.script.functions(written(given))
+        )
 
     def _given_by_blocks(self, node: ast.AST) -> Iterator[set[str]]:
         """The names that the `with` statements around a node bind."""

@@ -350,15 +350,12 @@ def calls_plain(script: Script, call: ast.Call, function: Function) -> bool:
 
 def _is_of_object(script: Script, call: ast.Call, function: Function) -> bool:
     """Whether a method's call gives less than a plain function of its name needs, `model.train()` for `train(model, loader)`,
-    or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for; or the function
-    is one within another that stores it nowhere."""
+    or more than it takes, is a network's own `model.train()`, or is of an object that a class was called for."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != function.name or function.decorator_list:
         return False
     is_mode = function.name in ("train", "eval") and not (call.args or call.keywords)
-    around = script.frame(function)
-    stores = [n.value for n in script.within(around) if isinstance(n, ast.Assign | ast.Return) and n.value]
-    is_local = is_function_frame(around) and function.name not in map(written, stores)
-    return is_local or refuses(function, call) or is_mode or bool(classes_called(script, call.func, function))
+    is_another = is_mode or refuses(function, call) or script.is_called_alone(function)
+    return is_another or bool(classes_called(script, call.func, function))
 
 
 def classes_called(script: Script, method: ast.Attribute, function: Function) -> list[ast.expr]:

@@ -233,16 +233,27 @@ print(run(model, DataLoader(test)))
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
 == a test that the loop's call answers by a constant is none for training
-def step(x, y, train=True):
-    loss = F.cross_entropy(model(x), y)
-    if train:
-        <step loss>
-    return loss
-<model>
-for epoch in range(2):
-    for x, y in (loader := DataLoader(data)):
-        step(x, y, train=True)
-print(sum(step(x, y, train=False).item() for x, y in DataLoader(test)))
+class Run:
+    def __init__(self, data, test):
+        self.net = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.loader, self.test = DataLoader(data), DataLoader(test)
+    def epoch(self):
+        for i, batch in enumerate(self.loader):
+            print(i, self.process(batch, train=True).item())
+        for batch in self.test:
+            print(self.process(batch, train=False).item())
+    def process(self, batch, train=True):
+        loss = F.cross_entropy(self.net(batch["x"]), batch["y"])
+        if train:
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        return loss
+run = Run(data, test)
+for _ in range(3):
+    run.epoch()
+-> self.loader = accelerator.prepare(self.loader)
 !! if True
 == a number of the last batch that is bound anew within the block behind the loop
 def score(model, loader):

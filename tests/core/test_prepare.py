@@ -130,13 +130,15 @@ class Trainer:
             for x, y in loader:
                 F.cross_entropy(self.net(x), y).backward()
                 self.optimizer.step()
-        self.train, self.test = read()
-        train(self)
-def read():
-    return words.Reader().train(rows), None
+        self.train, self.test = read(loader)
+def read(rows):
+    reader = words.Reader()
+    reader.train(rows)
+    return rows, None
 Trainer(DataLoader(data))
 -> self.optimizer = accelerator.prepare(self.optimizer)
-!! prepare(rows
+!! loader.optimizer
+!! rows.optimizer
 == what one method steps is prepared in the method that also goes backward, or calls what does
 class Run:
     def build(self):

@@ -270,6 +270,10 @@ for x in torch.utils.data.DataLoader(rows):
 """)
     done = conversion(text)
     assert done.text == text and ["nothing in sight steps" in one.reason for one in done.findings] == [True]
+    timed = text.replace(
+        "torch.optim.SGD(model.parameters(), lr=0.1)", "torch.optim.lr_scheduler.StepLR(given, 1)"
+    )
+    assert not conversion(timed).findings
 
 
 def test_a_script_for_accelerate_is_told_which_lines_to_change() -> None:

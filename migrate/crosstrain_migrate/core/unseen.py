@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
@@ -129,7 +130,9 @@ def _own_gradients(script: Script) -> list[Finding]:
 def _steps_unseen(script: Script) -> list[Finding]:
     """A backward in the script's own file, whose optimizers a library steps in a block of its own."""
     passes = [c for c in script.calls if is_method(c, "backward") and script.is_entry(c)]
-    made = any(script.dotted(call.func).startswith("torch.optim.") for call in script.calls)
+    made = any(
+        re.fullmatch(r"torch\.optim\.\w+", script.dotted(call.func)) for call in script.calls
+    )  # no schedule
     if not passes or not made or any(is_method(call, "step") for call in script.calls):
         return []
     reason = "this script goes backward, but nothing in sight steps its optimizers: it is left as it is"

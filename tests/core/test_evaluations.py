@@ -498,6 +498,40 @@ DEALT += [
     ),
 ]
 
+KEPT_BY_MODEL = """
+class Net(nn.Module):
+    def forward(self, x, y):
+        out = self.fc(x)
+        self.tell(out, y)
+        return F.cross_entropy(out, y)
+    def tell(self, out, y):
+        for metric in self.metrics.values():
+            metric(out, y)
+    def get_metrics(self, reset):
+        return {{name: metric.compute(reset) for name, metric in self.metrics.items()}}
+    def get_names(self):
+        return list(self.names)
+net = Net()
+def evaluate():
+    loss = 0.0
+    with torch.no_grad():
+        for x, y in test_loader:
+            loss += net(x, y).item()
+    return loss
+print(evaluate(), net.{asked})
+"""
+DEALT += [
+    after_training("a model's names", KEPT_BY_MODEL.format(asked="get_names()"), f"evaluation_{PREPARED[5:]}")
+]
+WHOLE += [
+    after_training(
+        "metrics that a model keeps",
+        KEPT_BY_MODEL.format(asked="get_metrics(reset=True)"),
+        absent=("prepare_evaluation", "merge"),
+        says="keeps what `get_metrics()` gives",
+    )
+]
+
 
 @pytest.mark.parametrize(("first", "then", "is_dealt"), [("train", "eval", True), ("eval", "train", False)])
 def test_the_last_mode_before_a_loop_is_its_own(first: str, then: str, is_dealt: bool) -> None:

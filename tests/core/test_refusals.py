@@ -107,11 +107,11 @@ for turn in range(9):
     loss.backward()
     {}
 """
+GROUP = 'dist.init_process_group("gloo")\n'
 LAYER = """class Norm(nn.Module):
     def forward(self, x):
         dist.all_reduce(x)
         return x
-dist.init_process_group("gloo")
 """
 AVERAGED = "def averaged(model):\n    for one in model.parameters():\n        kept = one.grad.flatten()\n        dist.all_reduce(kept)\n"
 LOADER = "loader = torch.utils.data.DataLoader(rows)"
@@ -155,10 +155,15 @@ CASES = [
     ("a network's step of its own", OWN_STEP.replace("play", "forward"), False),
     ("a game that steps itself", OWN_STEP, True),
     ("an optimizer with options", STEPPED.format("loss, _, failed = optimizer.step([loss])"), False),
-    ("a layer of several processes", script("import torch.distributed as dist", LAYER, "Norm()(rows)"), True),
+    (
+        "a layer of several processes",
+        script("import torch.distributed as dist", GROUP + LAYER, "Norm()(rows)"),
+        True,
+    ),
+    ("a layer without a group", script("import torch.distributed as dist", LAYER, "Norm()(rows)"), False),
     (
         "a normalisation of several",
-        script("import torch.distributed as dist", LAYER + AVERAGED, "Norm()(rows), averaged(model)"),
+        script("import torch.distributed as dist", GROUP + LAYER + AVERAGED, "Norm()(rows), averaged(model)"),
         False,
     ),
     ("it gives its games away", RECORDED.format(kept="pass", given="total, state"), True),

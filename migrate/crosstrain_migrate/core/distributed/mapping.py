@@ -91,13 +91,14 @@ def _only_starts_group(script: Script) -> bool:
 
 
 def shards_layers(script: Script) -> ast.Call | None:
-    """A collective of a layer's own, where nothing averages the gradients: the processes share one model. Beside a wrapper, or
-    a function of the script's own that gives gradients to a collective, it shares statistics (a synchronised normalisation)."""
+    """A collective of a layer's own, in a script that makes a group and where nothing averages the gradients: the processes
+    share one model. Beside a wrapper, or a function of the script's own that gives gradients to a collective, it shares
+    statistics (a synchronised normalisation); without a group it is a switch that the script leaves off."""
     collectives = [call for call in script.calls if _COLLECTIVE.search(script.dotted(call.func))]
     averaged = (
         getattr(n, "attr", "") == "grad" for n in walk_all({script.frame(call) for call in collectives})
     )
-    if has_wrapper(script) or any(averaged):
+    if not distributes_itself(script) or has_wrapper(script) or any(averaged):
         return None
     for call in collectives:
         frame = script.frame(call)

@@ -31,6 +31,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .accumulators import Left, Pass, Unsure, adds_itself
 from .changes import reads
 from .computed import computed_again
+from .kept_within import asked_behind, methods_that_give_kept
 
 _NOT_DATA = re.compile(r"(glob|listdir|children|modules|sorted|split|keys|items|values|zip_longest)\b")
 _KEEPS = re.compile(r"set_|append|extend|update|add")
@@ -228,6 +229,8 @@ class Evaluations:
             raise Unsure("a generator gives its batches")
         if not phase and not self._reached_alike(loop, 0):
             raise Unsure("not every process may come to it")
+        if name := asked_behind(self.script, frame, loop, self._give_kept):
+            raise Unsure(f"the model keeps what `{name}()` gives")
         found = Pass(self.script, frame, loop, phase)
         left = found.left()
         left.again = computed_again(found, left)
@@ -243,6 +246,10 @@ class Evaluations:
             raise Unsure("its result is shown inside the loop alone")
         left.sums = [text for text in left.sums if not adds_itself(self.script, frame, loop, text)]
         return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
+
+    @cached_property
+    def _give_kept(self) -> set[str]:
+        return methods_that_give_kept(self.script)
 
     def _shown_inside(self, loop: ast.For, names: list[str]) -> list[str]:
         """What calls in the loop show while it grows; a bar's own text may be a share."""

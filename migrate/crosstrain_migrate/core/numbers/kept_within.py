@@ -40,9 +40,12 @@ def asked_behind(script: Script, frame: Frame, loop: ast.For, names: set[str], d
     calls = _behind(script, frame, loop)
     for _ in range(depth):
         for call in calls:
-            if last_name(call.func) in names and isinstance(call.func, ast.Attribute):
-                if not is_statement_call(script, call):
-                    return last_name(call.func)
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in names
+                and not is_statement_call(script, call)
+            ):
+                return call.func.attr
         functions = {f for call in calls for f in script.functions_of(call)}
         calls = [call for function in functions for call in script.calls_in(function)]
     return ""

@@ -49,6 +49,19 @@ def test_of_two_iterators_of_one_name_the_trainings_alone_is_dealt() -> None:
     assert 'steps = 0, args.epochs * len(accelerator.prepare(loaders["target"]))' in after
 
 
+@each_row("""
+test => is_share
+step >= 3 * len(loaders["target"]) => True
+step == len(loaders["target"]) - 1 => True
+best >= len(loaders["target"]) => False
+""")
+def test_a_length_that_the_count_of_steps_is_compared_with_is_one_processs(test: str, is_share: bool) -> None:
+    below = f"step += 1\n        if {test}:\n            args.best = step\n"
+    after = converted(ADAPTS.replace("step += 1\n", below).replace("step, steps = 0", "best, step, steps = 0, 0"))
+    prepared = test.replace('loaders["target"]', 'accelerator.prepare(loaders["target"])')
+    assert (f"if {prepared}:" in after) is is_share, after
+
+
 def test_a_member_of_the_options_that_differs_leaves_the_others_alike() -> None:
     assert "if args.decay > 0:" in converted(ADAPTS)
     changed = ADAPTS.replace("args.log.write(str(loss.item()))", "args.decay = loss.item()")

@@ -35,6 +35,7 @@ def counted_lengths(
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
+        counts = counts or is_compared(script, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -50,6 +51,17 @@ def _counts_own_loop(script: Script, frame: Frame, text: str, bound: ast.AST | N
     return bool(loops) and not any(
         _is_in_schedule(script, n) for n in [bound, *script.reads(frame, written(bound.targets[0]))]
     )
+
+
+def is_compared(script: Script, length: ast.Call) -> bool:
+    """Whether a length, or a multiple of it, is compared with the count of the loop around it: `if step >= 3 * len(loader):`."""
+    around = itertools.takewhile(lambda one: isinstance(one, ast.expr), script.around(length))
+    test = next((one for one in around if not _computes(one)), None)
+    loops = script.loops_around(length)[:1]
+    counters = {name for loop in loops for name in (*counters_of(loop, script), *turns_of(loop))}
+    grown = (n for loop in loops for n in walk(loop) if isinstance(n, ast.AugAssign))
+    counters |= {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
+    return isinstance(test, ast.Compare) and bool(names_in(test) & counters)
 
 
 def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:

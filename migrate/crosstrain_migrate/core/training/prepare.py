@@ -29,7 +29,7 @@ from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
 from .holders import Held, Holders, is_of_comprehension
 from .in_init import knows_own_length, made_under_condition, places_in_init
-from .lengths import counted_lengths, counts_in_loops, stands_by_counter
+from .lengths import counted_lengths, counts_in_loops, is_compared, stands_by_counter
 from .numbered import (
     Numbered,
     count_turns,
@@ -153,6 +153,7 @@ class Preparing:
                 or any(isinstance(one, ast.Call) and one in around for one in self.script.around(call))
                 or counts_in_loops(self.script, data.frame, above)
                 or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
+                or is_compared(self.script, call)
             ):
                 found.append(call.args[0])
         return found
@@ -393,8 +394,7 @@ class Preparing:
 
     def _place(self, one: Held) -> ast.stmt:
         """The statement above which an object is prepared, a loader also above what counts with its length."""
-        anchor = self._anchors.of(one)
         if one.kind != "loader":
-            return anchor
+            return self._anchors.of(one)
         self.lengths += counted_lengths(self.script, one.frame, one.text, self._with_lengths)
-        return self._anchors.above_lengths(one.frame, one.text, anchor)
+        return self._anchors.above_lengths(one.frame, one.text, self._anchors.of(one))

@@ -297,6 +297,14 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
     check(Trap("", PHASES, lines, ("reduce(",), "evaluated whole"))
 
 
+def test_a_phase_of_networks_in_branches_of_their_own_is_the_test_that_they_share() -> None:
+    trains = "        if phase == \"train\":\n            loss.backward()\n            optimizer.step()\n"
+    branch = trains.replace("\n    ", "\n        ").replace("        if", "            if", 1)
+    text = PHASES.replace(trains, f"        if n == 1:\n            pass\n        if wide:\n{branch}        else:\n{branch}")
+    dealt = "loader = accelerator.prepare(loaders[phase]) if phase == 'train' else loaders[phase]"
+    assert dealt in converted("wide = False\n" + text).text
+
+
 @pytest.mark.parametrize(("size", "is_added"), [("len(rows)", True), ("len(loaders[k])", False)])
 def test_sizes_that_a_function_counts_by_phase_are_of_all_rows(size: str, is_added: bool) -> None:
     """Batch means over the number of all rows are the original's number if they are added up."""

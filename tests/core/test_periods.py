@@ -67,7 +67,7 @@ def test_what_is_asked_besides_a_period_leaves_the_rows_whole(test: str, numbers
 
 @each_row("""
 inside => behind => becomes
-if n % 4 == 0: print(n) => pass => if n % 4 == 0:
+if (n + 1) % 4 == 0: print(n) => pass => if (turn + 1) % 4 == 0:  # the main process may have even numbers alone
 if n % 4 == 0: torch.save(x, 'x') => pass => if turn % 4 == 0:
 if n % 4 == 0: torch.save(rows[n], f'x{n}') => pass => (rows[n], f'x{turn}')  # all write one file
 if n == 4: torch.save(x, 'x') => pass => if n == 4:

@@ -43,6 +43,7 @@ print(running / (i + 1)) => accelerator.print(accelerator.reduce(running, "mean"
 print(right / seen) => accelerator.print(accelerator.reduce(right, "sum") / accelerator.reduce(seen, "sum"))
 print((i + 1) * x.size(0)) => accelerator.print((i + 1) * accelerator.reduce(x.size(0), "sum"))
 print("%d %.3f" % (epoch, loss)) => accelerator.print("%d %.3f" % (epoch, accelerator.reduce(loss, "mean")))
+print("%.3f" % (loss + loss)) => "%.3f" % accelerator.reduce(loss + loss, "mean")
 print("{:.3f}".format(loss)) => "{:.3f}".format(accelerator.reduce(loss, "mean"))
 print(f"{loss:.3f}") => print(f"{accelerator.reduce(loss, 'mean'):.3f}")
 print(both.item()) => accelerator.print(accelerator.reduce(both, "mean").item())

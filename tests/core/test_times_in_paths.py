@@ -47,6 +47,20 @@ path = "out"
 - if not os.path.exists(path + "/a"):
 + if not os.path.exists(path + "/a") and accelerator.is_main_process:
     shutil.copy("a", path)
+== a folder without which an object is not made
+class Log:
+    def __init__(self, path):
+        if os.path.exists(path):
+            self.path = path
+        else:
+            raise ValueError(path)
+    def tell(self, rows):
+        np.save(os.path.join(self.path, "rows"), rows)
+--
+- path = os.path.join("out", time.strftime("%H%M"))
++ path = os.path.join("out", broadcast_object_list([time.strftime("%H%M")])[0])
+os.makedirs(path, exist_ok=True)
+* Log(path).tell([1])
 == and one of a file by itself
 path = "out"
 path += time.strftime("%H%M")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from dataclasses import replace
+from typing import TypeGuard
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
@@ -216,13 +217,19 @@ def _means(script: Script, frame: Frame, call: ast.Call, losses: set[str]) -> li
     parts = [n for n in parts if isinstance(n, ast.Name) and _is_formatted(script, n)]
     if not all(_is_mean(script, frame, of, losses, 0) for of in (*parts, *(n.func.value for n in items))):
         return None
-    formatted = [
-        n for n in walk(call) if isinstance(n, ast.Name) and n.id in losses and _is_formatted(script, n)
-    ]
+    formatted = [n for n in walk(call) if _is_loss(n, losses) and _is_formatted(script, n)]
     return [*items, *formatted]
 
 
-def _is_formatted(script: Script, node: ast.Name, with_format: bool = True) -> bool:
+def _is_loss(node: ast.AST, losses: set[str]) -> TypeGuard[ast.expr]:
+    """`loss`, `first + second`"""
+    if isinstance(node, ast.BinOp):
+        is_sum = isinstance(node.op, ast.Add | ast.Sub)
+        return is_sum and _is_loss(node.left, losses) and _is_loss(node.right, losses)
+    return isinstance(node, ast.Name) and node.id in losses
+
+
+def _is_formatted(script: Script, node: ast.expr, with_format: bool = True) -> bool:
     """`"%.4f" % loss`, `"%d %.4f" % (step, loss)`, `"{:.4f}".format(loss.data)`, `f"{loss:.4f}"`"""
     parent = script.parent(node)
     if isinstance(parent, ast.Attribute) and parent.attr == "data":

@@ -40,6 +40,7 @@ _OF_RANDOM = re.compile(r"(random|choices?)$")
 # On disk, by each process for itself.
 _MADE = frozenset({"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"})
 _COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
+_ASKS = frozenset({"os.path.exists", "os.path.isfile", "os.path.isdir"})
 _MISSING = frozenset({"FileNotFoundError", "IOError", "OSError"})  # a file is missing on every process
 _NUMBERS = frozenset({"item"})  # of the batches that a process trains on
 _DEPTH = 9
@@ -76,7 +77,7 @@ class Stamps:
             is_read = written_to and call.args and writers.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
-            elif call.args and self._copies_by(call):
+            elif call.args and (self._copies_by(call) or self._stops_without(call)):
                 self._read_again |= dict.fromkeys(self._in(call.args[0]))
         self._reads = False
         stamps = sorted(filter(self._may_be_common, self._read_again), key=place_of)
@@ -141,8 +142,16 @@ class Stamps:
         statement = self.script.statement(call)
         inside = walk(statement) if isinstance(statement, ast.If) and call in walk(statement.test) else []
         names = {self.script.dotted(n.func) for n in inside if isinstance(n, ast.Call)}
-        asks = self.script.dotted(call.func) in ("os.path.exists", "os.path.isfile")
+        asks = self.script.dotted(call.func) in _ASKS
         return asks and not names.isdisjoint(_COPIES) and self.audience.is_all(call)
+
+    def _stops_without(self, call: ast.Call) -> bool:
+        """`if not os.path.exists(path): raise ValueError(path)`: each process asks for the folder that one has made."""
+        statement = self.script.statement(call)
+        if not isinstance(statement, ast.If) or self.script.dotted(call.func) not in _ASKS:
+            return False
+        ways = (*statement.body, *statement.orelse)
+        return call in walk(statement.test) and any(isinstance(one, ast.Raise) for one in ways) and self.audience.is_all(call)
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         name = last_name(stamp.func)

@@ -35,17 +35,18 @@ class Phases:
     def test(self, loop: ast.For) -> str:
         """The author's own test for training in a loop that also evaluates; empty where there is none."""
         bound = names_stored_in(loop)
-        backwards: set[str] = set()
-        others: set[str] = set()  # a schedule steps under a test of its own: `if scheduler is not None:`
+        backwards: list[list[str]] = []
+        others: list[list[str]] = []  # a schedule steps under a test of its own: `if scheduler is not None:`
         for call, around in self._steps(loop):
             assert isinstance(call.func, ast.Attribute)
             tests = [ast.unparse(test) for test in around if not names_in(test) & bound]
             if call.func.attr == "backward" or tests:
-                (backwards if call.func.attr == "backward" else others).add(tests[-1] if tests else "")
+                (backwards if call.func.attr == "backward" else others).append(tests)
             elif is_training_call(call):
                 return ""
-        found = backwards or others
-        return found.pop() if len(found) == 1 else ""
+        # Networks of several kinds may train in branches of their own, each under the same test.
+        first, *more = backwards or others or [[]]
+        return next((one for one in reversed(first) if all(one in tests for tests in more)), "")
 
     def _steps(self, loop: ast.For) -> Iterator[Step]:
         frame = self.script.frame(loop)

@@ -151,15 +151,15 @@ def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
 
 
 def periods(script: Script, data: Data) -> list[ast.If]:
-    """The tests of a dealt number in a loop that let all processes take a step, call a function of the project, or save every
-    so many turns."""
+    """The tests of a dealt number in a loop that let all processes take a step or call a function of the project, and those that
+    ask for every so many turns alone: the main process may never have a number that lets it print."""
     loop = data.loop
     if not isinstance(loop, ast.For) or not is_range(data.node) or not isinstance(loop.target, ast.Name):
         return []
     number = loop.target.id
     tests = [n for n in walk_all(loop.body) if isinstance(n, ast.If)]
     asked = [one for one in tests if number in names_in(one.test)]
-    return [one for one in asked if _acts(script, one) or (_saves(one) and _may_count(data, [one]))]
+    return [one for one in asked if _acts(script, one) or _may_count(data, [one])]
 
 
 def turns_read(script: Script, data: Data) -> list[ast.Name]:

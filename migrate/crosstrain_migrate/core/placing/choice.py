@@ -113,12 +113,12 @@ def lifted(script: Script, choice: Choice) -> Choice | None:
 
 
 def earliest(script: Script, choice: Choice) -> Choice:
-    """A choice above the first statement of its suite at which what it asks is known."""
+    """A choice above the first statement of its suite at which what it asks is known, and never below its own."""
     asked = ast.parse(choice.code, mode="eval").body
     set_at = map(place_of, _set_at(script, choice.frame, asked))
     known = max([(0, 0), *set_at, *imports_of(choice.frame, names_in(asked))])
     behind = [s for s in script.suite_of(choice.before) if place_of(s) > known]
-    return replace(choice, before=behind[0]) if behind else choice
+    return replace(choice, before=min(behind[0], choice.before, key=place_of)) if behind else choice
 
 
 def _by_expression(script: Script, frame: Frame, node: ast.AST) -> tuple[str, ast.AST] | None:

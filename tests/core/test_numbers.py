@@ -298,9 +298,11 @@ def test_a_phase_that_every_process_evaluates_whole_is_not_added_up() -> None:
 
 
 def test_a_phase_of_networks_in_branches_of_their_own_is_the_test_that_they_share() -> None:
-    trains = "        if phase == \"train\":\n            loss.backward()\n            optimizer.step()\n"
+    trains = '        if phase == "train":\n            loss.backward()\n            optimizer.step()\n'
     branch = trains.replace("\n    ", "\n        ").replace("        if", "            if", 1)
-    text = PHASES.replace(trains, f"        if n == 1:\n            pass\n        if wide:\n{branch}        else:\n{branch}")
+    text = PHASES.replace(
+        trains, f"        if n == 1:\n            pass\n        if wide:\n{branch}        else:\n{branch}"
+    )
     dealt = "loader = accelerator.prepare(loaders[phase]) if phase == 'train' else loaders[phase]"
     assert dealt in converted("wide = False\n" + text).text
 

@@ -57,7 +57,9 @@ best >= len(loaders["target"]) => False
 """)
 def test_a_length_that_the_count_of_steps_is_compared_with_is_one_processs(test: str, is_share: bool) -> None:
     below = f"step += 1\n        if {test}:\n            args.best = step\n"
-    after = converted(ADAPTS.replace("step += 1\n", below).replace("step, steps = 0", "best, step, steps = 0, 0"))
+    after = converted(
+        ADAPTS.replace("step += 1\n", below).replace("step, steps = 0", "best, step, steps = 0, 0")
+    )
     prepared = test.replace('loaders["target"]', 'accelerator.prepare(loaders["target"])')
     assert (f"if {prepared}:" in after) is is_share, after
 

@@ -173,6 +173,35 @@ def test_a_scheduler_inside_another_keeps_time_with_windows_and_by_epochs(prepar
         assert rates == pytest.approx(_plain("chained", list(range(1, 9))))
 
 
+def _within_and_by_epochs(ways: str) -> list[float]:
+    """The rate after each of two epochs of four batches; `every` is how many steps lower it within one."""
+    accelerator = Accelerator(cpu=True)
+    model = nn.Linear(3, 1)
+    optimizer = SGD(model.parameters(), lr=1.0)
+    scheduler, batches = ExponentialLR(optimizer, 0.5), DataLoader(torch.randn(8, 3), BATCH)
+    model, optimizer, batches, scheduler = accelerator.prepare(model, optimizer, batches, scheduler)
+    rates = []
+    for _ in range(2):
+        for x in batches:
+            accelerator.backward(model(x).square().mean() * 0)
+            optimizer.step()
+            if "steps" in ways:
+                scheduler.step()
+        if "epochs" in ways:
+            scheduler.step()
+        rates += [group["lr"] for group in optimizer.param_groups]
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("ways", "moves"), [("steps", [4, 8]), ("steps and epochs", [5, 10]), ("epochs", [2, 4])]
+)
+def test_an_epochs_step_of_a_scheduler_that_also_moves_by_batches_is_one(ways: str, moves: list[int]) -> None:
+    """One that moves by epochs alone is not to be prepared: each call is taken for a batch of each process, as accelerate does."""
+    for rates in run_ranks(_within_and_by_epochs, 2, ways):
+        assert rates == pytest.approx([0.5**number for number in moves])
+
+
 # -- A prepared scheduler ends where stepping it once for each replica's batch ends, however it gets there ---
 
 REPLICAS = 256

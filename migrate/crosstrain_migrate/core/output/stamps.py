@@ -151,7 +151,11 @@ class Stamps:
         if not isinstance(statement, ast.If) or self.script.dotted(call.func) not in _ASKS:
             return False
         ways = (*statement.body, *statement.orelse)
-        return call in walk(statement.test) and any(isinstance(one, ast.Raise) for one in ways) and self.audience.is_all(call)
+        return (
+            call in walk(statement.test)
+            and any(isinstance(one, ast.Raise) for one in ways)
+            and self.audience.is_all(call)
+        )
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         name = last_name(stamp.func)

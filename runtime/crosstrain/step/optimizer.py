@@ -101,6 +101,7 @@ class Gate:
                 result = self._raw_step(*args, **kwargs)
         self.pending = False
         self.steps += 1
+        self._gradients.stepped_within = self._gradients.is_within
         if self._after_step is not None:
             self._after_step()
         return result

@@ -22,8 +22,8 @@ def prepare_scheduler(
 
     ``with_optimizer``: an optimizer step makes ``times`` scheduler steps, because it has used that many batches of the
     script's own size. A call inside an accumulation window, or after a step that the scaler skipped, makes none, and
-    the scheduler's `total_steps` is never exceeded. Otherwise every call is one step, as is one outside of every pass over
-    a loader, of a scheduler that was stepped within one: it comes once an epoch.
+    the scheduler's `total_steps` is never exceeded. Otherwise every call is one step, as is one behind the pass over a
+    loader within which the optimizer's last step was made: it comes once an epoch.
 
     A ReduceLROnPlateau gets an observation, not a batch: every call is one step, with rank 0's metric. A scheduler
     inside another one is stepped by that one alone.
@@ -49,17 +49,13 @@ def _follow(scheduler: LRScheduler, gradients: Gradients, times: int | None) -> 
     """Make ``times`` scheduler steps per optimizer step; with None, one per call."""
     raw = original_class(scheduler).step
     left_out = 0
-    moves_within = False
 
     def step(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
         if times is None:
             raw(self, *args, **kwargs)
             return
         total = getattr(self, "total_steps", None)
-        nonlocal moves_within
-        is_within = gradients.active.current is not None
-        is_of_epoch = moves_within and not is_within
-        moves_within = moves_within or is_within
+        is_of_epoch = gradients.stepped_within and not gradients.is_within
         due = 1 if is_of_epoch or _inside_another(self) else _due(self, gradients, times)
         counted = 0
         if not args and not kwargs:

@@ -22,6 +22,7 @@ class Gradients:
     def reset(self) -> None:
         """Set everything to no accumulation. Loaders that are being iterated stay known until their loops end."""
         self.sync_gradients = True
+        self.stepped_within = False  # whether the last optimizer step was made within a pass over a loader
         self.stepping = False  # whether the gradient scaler is making a prepared optimizer's step
         self.scaled = False  # a backward pass is running whose loss counts by this process's rows already
         self.steps = 1
@@ -36,6 +37,11 @@ class Gradients:
         from crosstrain.data.active_loaders import ActiveLoaders
 
         return ActiveLoaders()
+
+    @property
+    def is_within(self) -> bool:
+        """Whether a loader is being iterated."""
+        return "active" in vars(self) and self.active.current is not None
 
     def forget_draws(self) -> None:
         """Forget this process's own random streams, because another run begins."""

@@ -25,6 +25,19 @@ other = MNIST("data", **dict(train=True, download=False))
 + with accelerator.main_process_first():
 . train, test = text_classification.DATASETS["AG_NEWS"](root="data")
 . words.build_vocab(train, vectors="glove.6B.50d")
+== what is made again where an option says so, and is then saved by each that comes
++ with accelerator.main_process_first():
+. if args.keep and os.path.exists("rows.pt"):
+.     rows = torch.load("rows.pt")
+. else:
+.     rows = torch.randn(40, 4)
+-     torch.save(rows, "rows.pt")
++         accelerator.save(rows, "rows.pt")
+. if os.path.exists("others.pt"):
+.     others = torch.load("others.pt")
+. else:
+.     others = torch.randn(40, 4)
+.     torch.save(others, "others.pt")
 == what is said where one process goes first
 + with accelerator.main_process_first():
 . if os.path.exists("rows"):

@@ -206,3 +206,43 @@ Trainer().run()
 """
     after = converted(text)
     assert (after.index("loader = accelerator.prepare(self.loader)") < after.index(bound)) is above
+
+
+COUNTING = """<torch>
+class Log:
+    def __init__(self, epochs, batches):
+        self.epochs, self.given = epochs, [batches]
+        self.batches = batches
+        self.batch = 1
+    def tell(self, loss):
+        {reads}
+        self.batch += 1
+<model>
+loader = DataLoader(data, 4)
+log = Log(3, len(loader))
+for x, y in loader:
+    <step loss = torch.nn.functional.mse_loss(model(x), y)>
+    log.tell(loss)
+"""
+
+
+@each_row("""
+reads => is_counted
+print(self.batch / self.batches) => True
+if self.batch % self.batches == 0: print(loss) => True
+print(self.batches * self.epochs) => False
+print(self.batch / self.epochs) => False
+""")
+def test_a_length_that_an_object_reads_beside_its_count_of_calls_is_one_processs(
+    reads: str, is_counted: bool
+) -> None:
+    after = converted(COUNTING.format(reads=reads))
+    prepared = after.index("\nmodel, optimizer, loader = ")
+    assert (prepared < after.index("log = Log(3, len(loader))")) is is_counted
+
+
+def test_also_where_the_loader_is_prepared_in_its_loop() -> None:
+    text = COUNTING.replace("loader = DataLoader(data, 4)", "loaders = {'a': DataLoader(data, 4)}")
+    text = text.replace("len(loader)", "len(loaders['a'])").replace("in loader:", "in loaders['a']:")
+    after = converted(text.replace("{reads}", "print(self.batch / self.batches)"))
+    assert "log = Log(3, len(accelerator.prepare(loaders['a'])))" in after

@@ -51,6 +51,11 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     made = "import visdom\n\n\ndef draw(**options):\n    return visdom.Visdom(port=8097, **options)\n\n\nboard = draw(env='a')\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "visdom.Visdom(port=8097, **options, send=" in after, after
+    made = "from comet_ml import Experiment\n\nrun = Experiment(project_name='a')\nold = Experiment(disabled=True)\n"
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert (
+        "project_name='a', disabled=not accelerator.is_main_process" in after and "(disabled=True)" in after
+    )
     made = "import wandb\n\nkept = dict(mode='offline')\nwandb.init(mode=kept['mode'])\nwandb.init(mode=choose())\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "mode=kept['mode'] if accelerator.is_main_process" in after and "mode=choose())" in after, after

@@ -30,6 +30,8 @@ _VISDOM = "visdom.Visdom"
 _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
     _VISDOM: ("send", "send={0}.is_main_process"),
+    "comet_ml.Experiment": ("disabled", "disabled=not {0}.is_main_process"),
+    "comet_ml.OfflineExperiment": ("disabled", "disabled=not {0}.is_main_process"),
 }
 # What a bar that is switched off does not count.
 _COUNTED = frozenset(

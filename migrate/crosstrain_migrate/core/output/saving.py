@@ -8,9 +8,10 @@ from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 from . import writers
-from .audience import Audience
+from .audience import TURNS, Audience
 from .files import Files
 from .stamps import RULE, Stamps
 
@@ -34,7 +35,9 @@ def plan_saving(
         if any(map(files.helpers.saves_weights, may_save)) and not files.guard(script.statement(call), call):
             reason = "processes may part here, and wait for each other: each decides by a number of its own"
             plan.note("CT605", call, reason, 'decide by its mean, `accelerator.reduce(x, "mean")`')
-        if not writers.saves_weights(script, call) or script.in_lambda(call) or not audience.is_all(call):
+        comes_again = audience.of(call) == {TURNS} and not _is_where_missing(script, call)
+        comes = audience.is_all(call) or (comes_again and not accelerators.is_early(call))
+        if not writers.saves_weights(script, call) or script.in_lambda(call) or not comes:
             continue
         path = writers.path_of_write(script, call)
         is_for_one = stamps.is_for_one(path)
@@ -48,6 +51,22 @@ def plan_saving(
             if stamps.differs(path):
                 reason = "each process makes the path of this file for itself, and reads its own again"
                 plan.note(RULE, call, reason, "make the path without a time, or once for all")
+
+
+def _is_where_missing(script: Script, call: ast.Call) -> bool:
+    """Whether a call stands where a file is not there, `if not exists(path):`, or the `else` of `if exists(path):`: of those that
+    come one after another only the first one does."""
+    below: ast.AST = call
+    for one in script.around(call):
+        if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+            joins = {type(n.op) for n in walk(one.test) if isinstance(n, ast.BoolOp)}
+            is_missing = any(isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.Not) for n in walk(one.test))
+            if is_missing and below in one.body and ast.Or not in joins:
+                return True
+            if not is_missing and below in one.orelse and ast.And not in joins:
+                return True
+        below = one
+    return False
 
 
 def _is_open(script: Script, call: ast.Call) -> bool:

@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from crosstrain_migrate.core.reading.alike import counters_of, turns_of
+from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 from .ends import lengths_in_turns
 from .schedules import OwnSchedule, given_to
@@ -31,13 +32,44 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        counts = counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
-        counts = counts or is_compared(script, length)
+        counts = counts or _is_compared(script, length) or _counts_in_object(script, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
+    return found
+
+
+def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
+    """Where the length is read after which what is prepared begins anew, or all of the training ends:
+    `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
+    a variable holds it that loops alone read, or in one call with it, `tqdm(Reader(loader), total=len(loader))`."""
+    texts = [[ast.unparse(data.node)]]
+    if isinstance(data.node, ast.Call) and script.class_made(data.node) is not None:
+        # `Reader(loader)` gives as many as its loader.
+        texts.append([ast.unparse(one) for one in data.node.args])
+    around = list(script.around(data.node))
+    tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
+    tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]
+    counts = {n.id for n in walk_all(tests) if isinstance(n, ast.Name)}
+    homes = script.homes(data.frame, texts[0][0])
+    lengths = [c for home in homes for c in script.calls_in(home) if last_name(c.func) == "len"]
+    lengths = [c for c in lengths if list(map(ast.unparse, c.args)) in texts]
+    found = [c.args[0] for c in lengths if _counts_in_object(script, c)]
+    for call in (c for c in lengths if script.frame(c) is data.frame):
+        above = script.statement(call)
+        bound = above.targets if isinstance(above, ast.Assign) else []
+        if (
+            counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
+            or any(script.table.is_inside(call, test) for test in tests)
+            or any(isinstance(one, ast.Call) and one in around for one in script.around(call))
+            or _counts_in_loops(script, data.frame, above)
+            or (data.loop in script.loops_around(call) and _stands_by_counter(script, call))
+            or _is_compared(script, call)
+        ):
+            found.append(call.args[0])
     return found
 
 
@@ -53,7 +85,7 @@ def _counts_own_loop(script: Script, frame: Frame, text: str, bound: ast.AST | N
     )
 
 
-def is_compared(script: Script, length: ast.Call) -> bool:
+def _is_compared(script: Script, length: ast.Call) -> bool:
     """Whether a length, or a multiple of it, is compared with the count of the loop around it: `if step >= 3 * len(loader):`."""
     around = itertools.takewhile(lambda one: isinstance(one, ast.expr), script.around(length))
     test = next((one for one in around if not _computes(one)), None)
@@ -62,6 +94,26 @@ def is_compared(script: Script, length: ast.Call) -> bool:
     grown = (n for loop in loops for n in walk(loop) if isinstance(n, ast.AugAssign))
     counters |= {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
     return isinstance(test, ast.Compare) and bool(names_in(test) & counters)
+
+
+def _counts_in_object(script: Script, length: ast.Call) -> bool:
+    """Whether an object of the project is given a length, and reads it beside its own count of its calls: `Logger(epochs,
+    len(loader))`, whose `log` does `self.batch += 1` and writes `self.batch / self.batches`."""
+    call = script.parent(length)
+    call = script.parent(call) if isinstance(call, ast.keyword) else call
+    cls = script.class_made(call) if isinstance(call, ast.Call) else None
+    for init in script.methods(cls, "__init__"):
+        given = script.given_by(call, init) if isinstance(call, ast.Call) else {}
+        names = {name for name, value in given.items() if value is length}
+        stores = (n for n in script.within(init) if isinstance(n, ast.Assign) and names & {written(n.value)})
+        kept = {written(target) for n in stores for target in n.targets}
+        nodes = [n for one in script.methods(cls) if one is not init for n in script.within(one)]
+        grown = (n for n in nodes if isinstance(n, ast.AugAssign))
+        counted = {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
+        sums = (texts_in(n) for n in nodes if isinstance(n, ast.BinOp | ast.Compare))
+        if any(kept & texts and counted & texts for texts in sums):
+            return True
+    return False
 
 
 def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
@@ -81,7 +133,7 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
         return False
     text = written(targets[0])
     reads = [read for one in script.homes(script.frame(targets[0]), text) for read in script.reads(one, text)]
-    if reads and all(stands_by_counter(script, read) for read in reads):
+    if reads and all(_stands_by_counter(script, read) for read in reads):
         return True
     if any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
         return False
@@ -93,7 +145,7 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
     )
 
 
-def counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
+def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
     """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
     cells above its training keep what they have."""
     if (
@@ -127,7 +179,7 @@ def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:
     reads = [read for one in frames for given in script.reads(one, name) for read in _handed(script, given)]
     told = [read for read in reads if not script.loops_around(read) and _is_told(script, bound, read)]
     return len(told) < len(reads) and all(
-        stands_by_counter(script, one) or _is_divided_by(script, one, length)
+        _stands_by_counter(script, one) or _is_divided_by(script, one, length)
         for one in reads
         if one not in told
     )
@@ -214,7 +266,7 @@ def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
     return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
 
 
-def stands_by_counter(script: Script, read: ast.expr) -> bool:
+def _stands_by_counter(script: Script, read: ast.expr) -> bool:
     """Whether a number is read in one expression with a loop's count of batches."""
     beside = [one for one in script.around(read) if isinstance(one, ast.expr)]
     loops = script.loops_around(read)

@@ -21,7 +21,7 @@ from crosstrain_migrate.core.reading.ranges import moved_on
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
@@ -29,7 +29,7 @@ from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
 from .holders import Held, Holders, is_of_comprehension
 from .in_init import knows_own_length, made_under_condition, places_in_init
-from .lengths import counted_lengths, counts_in_loops, is_compared, stands_by_counter
+from .lengths import counted_lengths, lengths_of_turns
 from .numbered import (
     Numbered,
     count_turns,
@@ -126,37 +126,8 @@ class Preparing:
         else:
             given = "list({it})" if is_array(self.script, data.frame, data.node) else "{it}"
             self.plan.replace(data.node, RULE, REASON, f"{accelerator}.prepare({given})", it=data.node)
-            for of in self._lengths_of_turns(data):
+            for of in lengths_of_turns(self.script, data):
                 self.plan.replace(of, RULE, REASON, f"{self.accelerators.at(of)}.prepare({{it}})", it=of)
-
-    def _lengths_of_turns(self, data: Data) -> list[ast.expr]:
-        """Where the length is read after which what is prepared begins anew, or all of the training ends:
-        `if step % n == 0: it = iter(loaders["a"])`, `while step < epochs * n`; and beside the loop's count of batches, also where
-        a variable holds it that loops alone read, or in one call with it, `tqdm(Reader(loader), total=len(loader))`."""
-        texts = [[ast.unparse(data.node)]]
-        if isinstance(data.node, ast.Call) and self.script.class_made(data.node) is not None:
-            # `Reader(loader)` gives as many as its loader.
-            texts.append([ast.unparse(one) for one in data.node.args])
-        around = list(self.script.around(data.node))
-        tests = [one.test for one in around if isinstance(one, ast.If | ast.While)]
-        tests += [one.iter for one in around if isinstance(one, ast.For) and isinstance(one.iter, ast.Call)]
-        counts = {n.id for n in walk_all(tests) if isinstance(n, ast.Name)}
-        found: list[ast.expr] = []
-        for call in self.script.calls_in(data.frame):
-            if last_name(call.func) != "len" or list(map(ast.unparse, call.args)) not in texts:
-                continue
-            above = self.script.statement(call)
-            bound = above.targets if isinstance(above, ast.Assign) else []
-            if (
-                counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
-                or any(self.script.table.is_inside(call, test) for test in tests)
-                or any(isinstance(one, ast.Call) and one in around for one in self.script.around(call))
-                or counts_in_loops(self.script, data.frame, above)
-                or (data.loop in self.script.loops_around(call) and stands_by_counter(self.script, call))
-                or is_compared(self.script, call)
-            ):
-                found.append(call.args[0])
-        return found
 
     # -- which -------------------------------------------------------------------------------------------------
 

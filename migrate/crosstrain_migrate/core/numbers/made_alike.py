@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.keys import has_plain_keys
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.losses import losses_in, trained_loss
-from crosstrain_migrate.syntax.nodes import last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import defaults_by_name, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
@@ -242,6 +242,10 @@ class MadeAlike:
         is_of_batch = self.differing.is_in_pass(at) and not self._is_answer(node, 0)
         if not self.all_come(at) or is_of_batch or not self._is_always_asked(node):
             return False
+        frame = self.script.frame(node)
+        otherwise = defaults_by_name(frame.args).get(written(node)) if is_function_frame(frame) else None
+        if isinstance(otherwise, ast.Constant) and otherwise.value is None:
+            return False  # nothing, where its caller gives none
         reads = [node]
         if isinstance(at, ast.If | ast.While):
             text = ast.unparse(node)

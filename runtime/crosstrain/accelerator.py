@@ -336,8 +336,7 @@ class Accelerator(
                 self._loose.adopt,
             )
         if optimizer not in self._prepared.optimizers:
-            self._prepared.optimizers.append(optimizer)
-            self._prepared.gates.append(gate)
+            self._prepared.keep_optimizer(optimizer, gate)
             if self._precision.loss_scale is not None:
                 self._precision.loss_scale.wait = len(self._prepared.gates) > 1
         self._loose.adopt(optimizer)

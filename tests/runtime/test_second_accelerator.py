@@ -1,5 +1,6 @@
 """`Accelerator()` in a second place is the first one's equal, and `prepare` knows what it has prepared."""
 
+import weakref
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,31 @@ def test_whatever_is_constructed_again_on_one_rank_alone_waits_for_nobody(first:
     zero, one = run_ranks(_made_on_rank_0_alone, 2, first, env={"CROSSTRAIN_DEBUG": debug})
     assert zero == one
     assert zero[0] == 0
+
+
+def _new_ones() -> tuple[list[bool], int, int]:
+    """Of four optimizers that a function makes anew, which are alive; how many are known; and of two that are kept."""
+    accelerator = Accelerator(cpu=True)
+    model, made = accelerator.prepare(nn.Linear(3, 1)), []
+
+    def epoch() -> None:
+        optimizer = accelerator.prepare(torch.optim.Adam(model.parameters()))
+        made.append(weakref.ref(optimizer))
+        accelerator.backward(model(torch.ones(2, 3)).mean())
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(4):
+        epoch()
+    known = len(accelerator._optimizers)
+    kept = [accelerator.prepare(torch.optim.SGD(model.parameters(), 0.1)) for _ in range(2)]
+    assert [one is other for one, other in zip(kept, accelerator._optimizers, strict=True)] == [True, True]
+    return [one() is not None for one in made], known, len(kept)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_an_optimizer_that_a_new_one_replaces_is_forgotten(world: int) -> None:
+    """A script that makes one in each epoch would keep the states of all of them."""
+    for alive, known, kept in run_ranks(_new_ones, world):
+        assert (alive, known, kept) == ([False, False, False, False], 1, 2)

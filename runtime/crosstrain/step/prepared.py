@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 from torch import nn
@@ -14,7 +16,7 @@ from crosstrain.data.remembered import Remembered
 from crosstrain.step import model as models
 from crosstrain.step.gradients import GradientSync
 from crosstrain.step.model_sync import ModelSync
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.step_position import StepPosition
 
 
@@ -58,6 +60,25 @@ class PreparedObjects:
         self.remembered.forget()
         self.positions.clear()
 
+    def keep_optimizer(self, optimizer: Optimizer, gate: Gate) -> None:
+        """Note a prepared optimizer, and forget those of its parameters that nobody else holds any more.
+
+        A script may make a new one in each epoch; the states of all of them would fill the memory.
+        """
+        mine = _parameters_of(optimizer)
+        for index in reversed(range(len(self.optimizers))):
+            if mine.isdisjoint(_parameters_of(self.optimizers[index])):
+                continue
+            held = weakref.ref(self.optimizers.pop(index))
+            self.gates.pop(index)
+            gc.collect()  # it and its gate hold each other; on every rank at the same place
+            known = held()
+            if known is not None and (own := gate_of(known)) is not None:
+                self.optimizers.insert(index, known)
+                self.gates.insert(index, own)
+        self.optimizers.append(optimizer)
+        self.gates.append(gate)
+
     def keep_dealt(self, loader: DealtLoader, instead_of: Any = None) -> None:
         """Note a dealt iterable, in the place of one that the script made in the same line before, and has used."""
         if any(loader is known for known in self.loaders):
@@ -81,6 +102,10 @@ class PreparedObjects:
                 self.loaders[index] = loader
                 return
         self.loaders.append(loader)
+
+
+def _parameters_of(optimizer: Optimizer) -> set[int]:
+    return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
 class PreparedMembers:

@@ -166,3 +166,38 @@ for i in range(min(len(first), len(second))):
 print(total / len(rows))
 """
     assert converted(text).count("accelerator.reduce(total,") == 1 and not notes(text, "CT602")
+
+
+HELD = """
+import math
+<torch>
+class Trainer:
+    def __init__(self, sets, size, model, optimizer):
+        self.loaders = {key: DataLoader(sets[key], size, shuffle=True) for key in sets}
+        rows = max([self.loaders[key].dataset.__len__() for key in self.loaders])
+        self.steps = STEPS
+        self.model, self.optimizer = model, optimizer
+    def train(self):
+        for epoch in range(2):
+            self.batches = {}
+            for key in self.loaders:
+                self.batches[key] = iter(self.loaders[key])
+            for self.step in range(1, self.steps + 1):
+                self.turn()
+    def turn(self):
+        data = {key: next(self.batches[key]) for key in self.batches}
+        model, optimizer = self.model, self.optimizer
+        <step loss = model(data["a"]).square().mean()>
+<model>
+Trainer({"a": data}, 4, model, optimizer).train()
+"""
+
+
+@each_row("""
+steps => becomes
+math.ceil(rows / size) => -(-math.ceil(rows / size)//(1 if accelerator.split_batches else accelerator.num_processes))
+rows // size => -(-(rows // size)//(1 if accelerator.split_batches else accelerator.num_processes))
+size * 9 => self.steps=size * 9
+""")
+def test_steps_of_all_rows_whose_batches_iterators_in_a_dictionary_give(steps: str, becomes: str) -> None:
+    assert "".join(becomes.split()) in "".join(converted(HELD.replace("STEPS", steps)).split())

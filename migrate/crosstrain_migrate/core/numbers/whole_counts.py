@@ -35,7 +35,7 @@ class WholeCounts:
         self.loop = loop
         body = walk_all(loop.body)
         self._range = range_behind(plan.script, data.frame, data.node)
-        own = names_in(loop.target) - ({item_of(loop)} if self._range else set())
+        own = names_in(loop.target) - ({"self", item_of(loop)} if self._range else {"self"})
         self.changed = own | set(map(written, stores_in(*loop.body)))
         self._breaks = [n for n in body if isinstance(n, ast.Break)]
         self._is_cut = any(isinstance(n, ast.Call) and last_name(n.func) == "islice" for n in walk(loop.iter))
@@ -116,7 +116,12 @@ class WholeCounts:
 
     def _is_length(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         node = _without_factor(node)
-        if isinstance(node, ast.Call) and last_name(node.func) == "len":
+        if isinstance(node, ast.Call) and last_name(node.func) in ("max", "min") and len(node.args) == 1:
+            (given,) = node.args  # `max(len(one) for one in sets)`
+            return isinstance(given, ast.ListComp | ast.GeneratorExp) and self._is_length(
+                frame, given.elt, depth
+            )
+        if isinstance(node, ast.Call) and last_name(node.func) in ("len", "__len__"):
             return not names_in(node) & self.changed  # no batch's
         if isinstance(node, ast.Subscript):  # `rows[phase]`
             return self._all(partial(self._is_table, self._is_length), frame, node.value, depth)

@@ -116,7 +116,8 @@ def _writes(script: Script, read: ast.expr, depth: int) -> bool:
 
 
 def opens_to_write(script: Script, node: ast.AST) -> bool:
-    """`open(path, "w")`, `path.open("w")`, `h5py.File(path, "w")`, `lmdb.open(path, map_size=n)`, which readers give no size."""
+    """`open(path, "w")`, `path.open("w")`, `folder.open(name, "w")`, `h5py.File(path, "w")`, `lmdb.open(path, map_size=n)`, which
+    readers give no size."""
     if not isinstance(node, ast.Call) or any(last_name(path) == "devnull" for path in node.args[:1]):
         return False
     name = script.dotted(node.func)
@@ -127,7 +128,7 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
     if name in _OPENS | CONTAINERS:
         return bool(set(_mode(script, node, 1)) & set("wax"))
     is_path = is_method(node, "open") and not name.startswith("PIL.")
-    return is_path and bool(set(_mode(script, node, 0)) & set("wax"))
+    return is_path and any(set(_mode(script, node, at)) & set("wax") for at in (0, 1))
 
 
 def _mode(script: Script, call: ast.Call, position: int) -> str:
@@ -346,7 +347,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if (path := opened_path(script, call)) is not None:
         return path
     if is_method(call, "open") and opens_to_write(script, call):
-        return call.args[0] if script.dotted(call.func) in _OPENS | CONTAINERS else call.func.value
+        is_named = script.dotted(call.func) in _OPENS | CONTAINERS or len(call.args) > 1
+        return call.args[0] if is_named else call.func.value
     if (path := written_elsewhere(script, call)) is not None:
         return path
     name, last = script.dotted(call.func), last_name(call.func)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import counters_of, turns_of
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
@@ -38,6 +39,7 @@ def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: di
     _plan_counted_batches(plan, roles, accelerators, phases)
     _plan_own_counts(plan, roles, accelerators)
     _plan_renewed(plan, roles, accelerators)
+    _plan_taken_turns(plan, roles, accelerators)
     _plan_parts_of_pass(plan, roles, accelerators)
 
 
@@ -95,11 +97,56 @@ def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
             bound = plan.script.values(data.frame, written(end))
             steps = bound[0] if len(bound) == 1 else end
             if WholeCounts(plan, data, loop).is_of_rows(steps):
-                state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
-                # Where the processes share each batch a pass has all its steps.
-                many = f"(1 if {name}.split_batches else {name}.num_processes)"
-                code = share_of(steps, state).replace(f"{name}.num_processes", many)
-                plan.replace(steps, RULE, REASON, code, it=steps)
+                _take_share(plan, accelerators, steps)
+
+
+def _take_share(plan: Plan, accelerators: Accelerators, steps: ast.expr) -> None:
+    """The steps of one process; where the processes share each batch a pass has all its steps."""
+    state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
+    many = f"(1 if {name}.split_batches else {name}.num_processes)"
+    code = share_of(steps, state).replace(f"{name}.num_processes", many)
+    plan.replace(steps, RULE, REASON, code, it=steps)
+
+
+def _plan_taken_turns(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Steps that are computed from all rows, `self.steps = ceil(len(rows) / size)`, of a loop whose turns take a batch of an
+    iterator that an attribute or a dictionary holds, `next(self.batches["train"])`, in whichever function."""
+    script = plan.script
+    bound = ((n.targets[0], n.value) for n in script.table.each(ast.Assign) if script.is_reached(n))
+    made = [(to, call.args[0]) for to, call in bound if _makes_iterator(call)]
+    for data in roles.data:
+        around = script.statement(data.node)
+        own = [data.node, *(around.targets if isinstance(around, ast.Assign) else [])]
+        texts = {written(_container(one)) for one in own}
+        held = {written(_container(to)) for to, of in made if written(_container(of)) in texts}
+        held = {text for text in held if text.startswith("self.")}
+        takes = [c for c in script.calls if last_name(c.func) == "next" and c.args]
+        takes = [c for c in takes if written(_container(c.args[0])) in held]
+        for loop in {one for call in takes for one in _turns_around(script, call)}:
+            for end in _end_of(loop.iter):
+                homes = script.homes(script.frame(loop), written(end))
+                values = [value for home in homes for value in script.values(home, written(end))]
+                is_whole = len(values) == 1 and WholeCounts(plan, data, loop).is_of_rows(values[0])
+                if is_whole and not plan.is_replaced(values[0]):
+                    _take_share(plan, accelerators, values[0])
+
+
+def _makes_iterator(call: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(call, ast.Call) and written(call.func) == "iter" and len(call.args) == 1
+
+
+def _container(node: ast.expr) -> ast.expr:
+    """`batches` of `batches[key]`"""
+    return node.value if isinstance(node, ast.Subscript) else node
+
+
+def _turns_around(script: Script, call: ast.Call, depth: int = 4) -> list[ast.For]:
+    """The loops over numbers around a call, and around the calls of its function."""
+    loops = [one for one in script.loops_around(call) if isinstance(one, ast.For) and is_range(one.iter)]
+    frame = script.frame(call)
+    if not loops and depth and is_function_frame(frame):
+        loops = [one for c in script.callers(frame) for one in _turns_around(script, c, depth - 1)]
+    return loops
 
 
 def _end_of(turns: ast.expr) -> list[ast.expr]:

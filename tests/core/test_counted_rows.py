@@ -60,6 +60,27 @@ def test_a_bar_that_ends_with_all_rows(total: str, by: str, is_all: bool) -> Non
     assert f"bar.update({by}{' * accelerator.num_processes' if is_all else ''})\n" in after
 
 
+def test_a_bar_that_an_attribute_holds_for_another_method() -> None:
+    text = """
+from tqdm import tqdm
+<torch>
+class Trainer:
+    def train(self, loader, rows):
+        with tqdm(total=len(rows) * 3) as bar:
+            self.bar = bar
+            for epoch in range(3):
+                self.turn(loader)
+    def turn(self, loader):
+        for x, y in loader:
+            <step loss = F.mse_loss(model(x), y)>
+            self.bar.update(len(x))
+<model>
+Trainer().train(DataLoader(data, 4), data)
+"""
+    assert "self.bar.update(len(x) * accelerator.num_processes)" in converted(text)
+    assert "self.bar.update(len(x))" in converted(text.replace("len(rows) * 3", "300"))
+
+
 @pytest.mark.parametrize(("tells", "is_all"), [("print(seen / count)", True), ("print(seen)", False)])
 def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool) -> None:
     then = f"if steps % 100 == 0: print(1)\n        {tells}\n        mean += args.batch_size\n        print(9 / mean)"

@@ -498,6 +498,29 @@ DEALT += [
     ),
 ]
 
+CLOCKED = """
+import time
+hits{more} = 0{start}
+for x, y in test_loader:
+    with torch.no_grad():
+        begin = time.time()
+        hits += (model(x).argmax(1) == y).sum().item()
+print(hits, time.time() - begin)
+"""
+DEALT += [
+    after_training(
+        "a clock that is read behind the loop",
+        CLOCKED.format(more="", start=""),
+        "begin = None",
+        "begin = accelerator.merge(test_loader, begin, last=True)",
+    ),
+    after_training(
+        "a clock that was there before",
+        CLOCKED.format(more=", begin", start=", 0.0"),
+        PREPARED,
+        absent=("last=True",),
+    ),
+]
 KEPT_BY_MODEL = """
 class Net(nn.Module):
     def forward(self, x, y):

@@ -30,7 +30,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import COMPREHENSIONS, gives_itself, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .changes import is_bound_before
+from .changes import has_start, is_bound_before
 from .given import given_to, kept_outside, what_becomes
 
 _ASKS_GROUP = re.compile(r"is_initialized|is_available|world_size|num_processes")
@@ -87,6 +87,8 @@ class Pass:
         for text, made in changes.items():
             if not self._is_clock(made):
                 self._sort(text, made, targets, found)
+            elif self.read_behind(text) and not has_start(self.script, self.loop, text):
+                found.lasts.append(text)  # a process may have no batch at all
         found.lasts += [t for t in sorted(targets) if t not in changes and self.read_behind(t)]
         for text in (*found.sums, *found.joins):
             if not is_bound_before(self.script, self.loop, text):

@@ -151,6 +151,11 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
     return (later[-1], None) if later else found
 
 
+def has_start(script: Script, loop: ast.stmt, text: str) -> bool:
+    """Whether a function binds a variable above a loop: a process may have no batch at all."""
+    return any(place_of(store) < place_of(loop) for store in script.stores(script.frame(loop), text))
+
+
 def is_bound_before(script: Script, loop: ast.stmt, text: str) -> bool:
     """Whether every way to a loop binds a variable of its function, as far as the function binds it above the loop at all."""
     frame = script.frame(loop)

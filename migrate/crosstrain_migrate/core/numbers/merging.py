@@ -24,7 +24,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 from .accumulators import Left, Pass
-from .changes import is_read
+from .changes import has_start, is_read
 from .dealing import Dealt, Evaluations
 from .whole_counts import WholeCounts, divisor
 
@@ -82,8 +82,7 @@ class Merging:
         self._count_from_start(one, name, group)
         self._end_bars(one, name, group)
         for text in (*one.left.joins, *one.left.lasts):
-            if not any(place_of(store) < place_of(one.loop) for store in self.script.stores(one.frame, text)):
-                # A process may have no batch at all.
+            if not has_start(self.script, one.loop, text):
                 self.plan.before(one.loop, RULE, REASON, f"{text} = None", group)
         means = [text for text in one.left.sums if one.phase and self._is_mean(one, text, name)]
         for texts, option in (

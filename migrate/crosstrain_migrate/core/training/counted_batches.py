@@ -312,16 +312,19 @@ def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
 
 
 def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
-    """The rows by which a loop moves a bar that ends with all of them: `with tqdm(total=len(rows)) as bar`."""
-    calls = [(call, k.value) for call in script.calls_in(frame) for k in call.keywords if k.arg == "total"]
-    bars = {
-        f"{name}.update"
-        for call, of in calls
-        if _is_of_rows(script, frame, of)
-        for name in script.names_of(call)
-    }
-    moves = [n for n in walk(loop) if isinstance(n, ast.Call) and written(n.func) in bars and n.args]
-    return [one.args[0] for one in moves if is_rows(one.args[0])]
+    """The rows by which a loop moves a bar that ends with all of them: `with tqdm(total=len(rows)) as bar`, which an attribute
+    may hold for the loop of another method: `self.bar = bar`."""
+    moves = [n for n in walk(loop) if is_method(n, "update") and n.args and is_rows(n.args[0])]
+    return [one.args[0] for one in moves if _ends_with_rows(script, frame, written(one.func.value))]
+
+
+def _ends_with_rows(script: Script, frame: Frame, bar: str) -> bool:
+    for home in [frame, *(script.frames if bar.startswith("self.") else ())]:
+        names = {bar, *map(written, script.values(home, bar))}
+        calls = (call for call in script.calls_in(home) if script.names_of(call) & names)
+        if any(_is_of_rows(script, home, k.value) for c in calls for k in c.keywords if k.arg == "total"):
+            return True
+    return False
 
 
 def _is_of_rows(script: Script, frame: Frame, end: ast.expr) -> bool:

@@ -356,3 +356,11 @@ def test_a_variable_that_holds_the_number_and_then_its_device(runs: str, is_know
     text += SCRIPT.partition("device=None):\n")[2].format(batch=TO_DEVICE, chosen=runs)
     assert ("device=args.gpu" in converted(text)) is is_known
     assert ("chooses no GPU any more" in str(notes(text, "CT105"))) is not is_known
+
+
+@pytest.mark.parametrize(("nargs", "is_number"), [("", True), (', nargs="?"', True), (', nargs="*"', False)])
+def test_an_option_of_several_numbers_is_no_device(nargs: str, is_number: bool) -> None:
+    """Each process of the author's own group has one of them, which its function is given."""
+    text = SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)")
+    after = converted(text.replace('"--gpu", type=int', f'"--gpu", type=int{nargs}'))
+    assert ("Accelerator(device=args.gpu)" in after) is is_number

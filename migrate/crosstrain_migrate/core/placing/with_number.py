@@ -33,6 +33,8 @@ def with_number(
     found = _with_number(script, roles, choice, home, at)
     if mapped and found is not None and found.frame is not home:
         return choice  # the group is made beside the accelerator
+    if found is not None and _are_several(script, found.device):
+        return choice
     listed = found.device.removesuffix("[0]") if found is not None else ""
     if found is None or listed == found.device:
         return found
@@ -42,6 +44,13 @@ def with_number(
     is_below = isinstance(split, ast.ListComp | ast.Call) and place_of(split) >= place_of(found.before)
     is_own = split is not None and listed in ast.unparse(split)
     return replace(found, device=f"{ast.unparse(split)}[0]") if split and is_below and is_own else found
+
+
+def _are_several(script: Script, device: str) -> bool:
+    """Whether an option holds a list of numbers: `add_argument("--gpu", nargs="*", type=int)`."""
+    option = Options(script).by_name.get(device.rpartition(".")[2])
+    nargs = option.keyword("nargs") if option is not None else None
+    return isinstance(nargs, ast.Constant) and nargs.value not in ("?", None)
 
 
 def _with_number(

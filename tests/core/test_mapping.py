@@ -181,6 +181,51 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
     assert "= False" in launched(tmp_path, after, "--distributed", "1")
 
 
+SPAWNED = """import argparse, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader, DistributedSampler
+class Trainer:
+    def __init__(self):
+        self.together = dist.is_available() and dist.is_initialized()
+        self.model = torch.nn.Linear(1, 1)
+        if self.together:
+            self.model = torch.nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+    def train(self):
+        rows = torch.arange(8.0).view(8, 1)
+        sampler = DistributedSampler(rows) if self.together else None
+        for x in DataLoader(rows, 2, sampler=sampler):
+            self.optimizer.zero_grad()
+            torch.nn.functional.mse_loss(self.model(x), x).backward()
+            self.optimizer.step()
+        print("=", sampler is None)
+def join_group(rank, size):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+def together(rank, size):
+    join_group(rank, size)
+    Trainer().train()
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num_gpus", type=int, default=1)
+    options = parser.parse_args()
+    if options.num_gpus > 1:
+        mp.spawn(together, args=(options.num_gpus,), nprocs=options.num_gpus)
+    else:
+        Trainer().train()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_so_is_one_that_spawned_functions_join_where_a_flag_says_so(tmp_path: Path) -> None:
+    after = converted(SPAWNED)
+    assert after.count("group_of_one=True") == 1
+    assert "def join_group(rank, size):\n    PartialState(group_of_one=True)" in after
+    assert plain(tmp_path, after) == ["= True"] and once_more(after) == after
+    assert "= False" in launched(tmp_path, after)
+
+
 def test_so_is_one_in_a_function_that_reads_the_numbers(tmp_path: Path) -> None:
     join = (
         'def join():\n    dist.init_process_group("nccl")\n    return int(os.environ["RANK"])\n\n\ndef main'

@@ -22,6 +22,7 @@ from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, Frame, is_function_frame
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import place_of, written
+from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .wrappers import is_wrapper
@@ -53,8 +54,16 @@ def _makes_group_where_asked(script: Script) -> bool:
     """Whether the author's flag makes the group, `if config.distributed: dist.init_process_group(...)`, and other code asks
     whether there is one; what reads the launcher's variables in any case has no such branch."""
     made = [call for call in script.calls if script.makes_group(call)]
-    is_flagged = all(any(isinstance(one, ast.If) for one in script.around(call)) for call in made)
-    return is_flagged and _is_asked_for(script) and not _reads(script)
+    return all(_is_flagged(script, call) for call in made) and _is_asked_for(script) and not _reads(script)
+
+
+def _is_flagged(script: Script, call: ast.Call, depth: int = 3) -> bool:
+    """Whether a test leads to a call, or to each call of its function: `if gpus > 1: mp.spawn(train_together, ...)`."""
+    if any(isinstance(one, ast.If) and not is_main_test(one) for one in script.around(call)):
+        return True
+    frame = script.frame(call)
+    calls = script.callers(frame) if depth and is_function_frame(frame) else []
+    return bool(calls) and all(_is_flagged(script, one, depth - 1) for one in calls)
 
 
 def _is_asked_for(script: Script) -> bool:

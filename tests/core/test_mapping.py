@@ -181,6 +181,21 @@ def test_a_group_that_a_flag_makes_is_made_by_the_flag(tmp_path: Path) -> None:
     assert "= False" in launched(tmp_path, after, "--distributed", "1")
 
 
+def test_a_script_that_asks_for_its_launcher_has_no_group_without_one(tmp_path: Path) -> None:
+    """Also where the wrapper is in a function that the flag calls."""
+    wraps = "def together(model):\n    return torch.nn.parallel.DistributedDataParallel(model)\ndef main"
+    text = FLAGGED.format(asked="options.distributed").replace("def main", wraps)
+    text = text.replace("torch.nn.parallel.DistributedDataParallel(model)\n    optim", "together(model)\n    optim")
+    text = "import os\n" + text.replace(
+        "options = parser.parse_args()",
+        'options = parser.parse_args()\n    options.distributed = "RANK" in os.environ',
+    )
+    after = converted(text)
+    assert "together(model)\n    optim" in after
+    assert plain(tmp_path, after) == ["= True"] and once_more(after) == after
+    assert "= False" in launched(tmp_path, after)
+
+
 SPAWNED = """import argparse, torch
 import torch.distributed as dist
 import torch.multiprocessing as mp

@@ -43,8 +43,8 @@ _TELLS = {
 
 def has_branch_without_group(script: Script) -> bool:
     """Whether the author's script trains without a group where nothing has launched it, with nothing wrapped."""
-    wrappers = [call for call in script.calls if is_wrapper(script, call)]
-    if not all(any(isinstance(one, ast.If | ast.IfExp) for one in script.around(call)) for call in wrappers):
+    wrappers = (call for call in script.calls if is_wrapper(script, call))
+    if not all(_is_flagged(script, call) for call in wrappers):
         return False
     asks = without_launcher(script) or any(map(_asks_launcher, script.table.each(ast.Call, ast.Compare)))
     return asks or _makes_group_where_asked(script)
@@ -59,7 +59,7 @@ def _makes_group_where_asked(script: Script) -> bool:
 
 def _is_flagged(script: Script, call: ast.Call, depth: int = 3) -> bool:
     """Whether a test leads to a call, or to each call of its function: `if gpus > 1: mp.spawn(train_together, ...)`."""
-    if any(isinstance(one, ast.If) and not is_main_test(one) for one in script.around(call)):
+    if any(isinstance(one, ast.If | ast.IfExp) and not is_main_test(one) for one in script.around(call)):
         return True
     frame = script.frame(call)
     calls = script.callers(frame) if depth and is_function_frame(frame) else []

@@ -245,3 +245,31 @@ def test_within_a_pass_processes_draw_for_themselves() -> None:
     body = evaluated(WHOLE).replace("for epoch in range(3):", "for x, y in train_loader:")
     lines = [x.strip() for x in converted(HEAD + TRAIN + body.replace("    train()\n", step)).splitlines()]
     assert lines[lines.index("torch.save(model, 'a.pt')") - 1] == "if accelerator.is_main_process:"
+
+
+MAML = """
+import copy, others
+class Base:
+    def judged(self, *args, **options):
+        raise NotImplementedError
+class Maml(Base):
+    def train(self):
+        net, least = others.Maml(model, lr=0.1), 9.0
+        for epoch in range(3):
+            train()
+            losses = []
+            for x, y in test_loader:
+                loss = self.judged(x, {copied}, epoch)
+                losses.append(loss.detach())
+            total = float(torch.Tensor(losses).mean().item())
+            if total < least:
+                least = total
+                torch.save(model, 'a.pt')
+Maml().train()
+"""
+
+
+@pytest.mark.parametrize("copied", ["net.clone()", "copy.deepcopy(net)"])
+def test_a_copy_of_a_model_is_no_number(copied: str) -> None:
+    """What a step is given to judge may be told apart, but has no mean."""
+    assert f"self.judged(x, {copied}, epoch)" in after(MAML.format(copied=copied))

@@ -34,6 +34,8 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     if _is_text(value):
         return False
     if isinstance(value, ast.Call):
+        if (copied := _copied(value)) is not None and has_no_mean(script, copied):
+            return False
         functions = script.functions_of(value) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
         is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT
@@ -43,6 +45,13 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     if isinstance(value, ast.Constant):
         return isinstance(value.value, int | float) and not isinstance(value.value, bool)
     return not isinstance(value, _OTHERS)
+
+
+def _copied(call: ast.Call) -> ast.expr | None:
+    """`model` of `model.clone()` and of `copy.deepcopy(model)`"""
+    name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
+    of = call.args[0] if name in ("copy", "deepcopy") and call.args else of if name == "clone" else None
+    return of if isinstance(of, ast.Name | ast.Attribute) else None
 
 
 def _is_text(value: ast.expr) -> bool:

@@ -148,3 +148,42 @@ def test_an_option_that_makes_a_part_of_the_options(test: str, is_there: bool, t
     assert ("2)\n    accelerator.prepare(options.schedule)\n" in after) is is_there
     assert plain(tmp_path, after) == plain(tmp_path, script)
     assert set(launched(tmp_path, after, "--decays")) == set(plain(tmp_path, script, "--decays"))
+
+
+IN_SUITES = """import sys
+<torch>
+class Trainer:
+    def __init__(self, judged, trains):
+        self.net = torch.nn.Linear(4, 2)
+        if trains:
+            if judged:
+                self.judge = torch.nn.Linear(2, 1)
+                self.judge.train()
+        else:
+            if judged:
+                self.judge = torch.nn.Linear(2, 1)
+                self.judge.eval()
+        self.judged = judged
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def train(self, data):
+        for x, y in data:
+            self.optimizer.zero_grad()
+            loss = self.net(x).square().mean()
+            if self.judged:
+                loss = loss + self.judge(self.net(x)).square().mean()
+                self.judge.train()
+            loss.backward()
+            self.optimizer.step()
+rows = torch.arange(32.0).view(8, 4)
+torch.manual_seed(0)
+trainer = Trainer("--judged" in sys.argv, True)
+trainer.train(DataLoader(torch.utils.data.TensorDataset(rows / 32, rows), 2))
+print("=", round(trainer.net.weight.sum().item(), 6))
+"""
+
+
+@pytest.mark.parametrize("option", [[], ["--judged"]])
+def test_an_attribute_that_several_suites_may_make(option: list[str], tmp_path: Path) -> None:
+    after = converted(IN_SUITES)
+    assert after.count("self.judge = accelerator.prepare(self.judge)") == 2
+    assert plain(tmp_path, after, *option) == plain(tmp_path, IN_SUITES, *option)

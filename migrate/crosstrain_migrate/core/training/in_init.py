@@ -90,7 +90,7 @@ def made_under_condition(script: Script, one: Held) -> list[tuple[Frame, ast.stm
     bound = [(script.statement(store), frame) for frame in frames for store in script.stores(frame, one.text)]
     last = _in_one_suite(script, [statement for statement, _ in bound])
     if last is None:
-        return _made_by_test(script, one, bound)
+        return _made_by_test(script, one, bound) or _made_in_suites(script, one, bound)
     condition, home = script.parent(last), bound[0][1]
     if not isinstance(condition, ast.If) or is_main_test(condition):
         return []
@@ -112,6 +112,20 @@ def _made_by_test(
         return []
     ordered = sorted(bound, key=lambda pair: place_of(pair[0]))
     return list({id(script.suite_of(made)): (home, made) for made, home in ordered}.values())
+
+
+def _made_in_suites(
+    script: Script, one: Held, bound: list[tuple[ast.stmt, Frame]]
+) -> list[tuple[Frame, ast.stmt]]:
+    """The last statement of each suite in which `__init__` binds an attribute that nothing else binds, where none is sure."""
+    homes = {home for _, home in bound}
+    init = homes.pop() if len(homes) == 1 else None
+    if not isinstance(init, FUNCTIONS) or init.name != "__init__" or init is one.frame:
+        return []
+    if any(statement in init.body or _binds_none(statement) for statement, _ in bound):
+        return []
+    ordered = sorted((statement for statement, _ in bound), key=place_of)
+    return [(init, last) for last in {id(script.suite_of(made)): made for made in ordered}.values()]
 
 
 def _tests_around(script: Script, node: ast.AST, without: ast.AST | None = None) -> set[str]:

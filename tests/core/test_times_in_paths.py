@@ -47,6 +47,18 @@ path = "out"
 - if not os.path.exists(path + "/a"):
 + if not os.path.exists(path + "/a") and accelerator.is_main_process:
     shutil.copy("a", path)
+== a path that a dictionary of arguments has
+class Saver:
+    def __init__(self, path, width=3):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+- path = time.strftime("%H%M")
++ path = broadcast_object_list([time.strftime("%H%M")])[0]
+options = dict(path=path, width=4)
+saver = Saver(**options)
+~ torch.save(model.state_dict(), path)
+state = saver.again()
 == a folder without which an object is not made
 class Log:
     def __init__(self, path):

@@ -303,6 +303,8 @@ class Code:
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value
+            if keyword.arg is None and (value := self._entry_of(keyword.value, name)) is not None:
+                return value
         if any(isinstance(argument, ast.Starred) for argument in call.args):
             return None
         positional = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
@@ -311,6 +313,20 @@ class Code:
             positional = positional[1:]
         index = positional.index(name) if name in positional else len(call.args)
         return call.args[index] if index < len(call.args) else None
+
+    def _entry_of(self, options: ast.expr, name: str) -> ast.expr | None:
+        """What a dictionary that is written out has under a name, `dict(path=path)`, itself or as a variable that holds no other."""
+        if isinstance(options, ast.Name):
+            made = self.values(self.frame(options), options.id)
+            if len(made) != 1 or len(self.stores(self.frame(options), options.id)) != 1:
+                return None
+            (options,) = made
+        if isinstance(options, ast.Call) and written(options.func) == "dict":
+            return next((k.value for k in options.keywords if k.arg == name), None)
+        if not isinstance(options, ast.Dict):
+            return None
+        entries = zip(options.keys, options.values, strict=True)
+        return next((v for k, v in entries if isinstance(k, ast.Constant) and k.value == name), None)
 
     def given_by(self, call: ast.Call, function: Function) -> dict[str, ast.expr]:
         """What a call gives for each of a function's parameters, as far as that is sure."""

@@ -286,3 +286,36 @@ def test_the_options_as_a_dictionary_have_the_device(made: str, is_known: bool) 
     assert (known in after) is is_known and once_more(after) == after
     by_name = FITTED.replace('settings["device"]', "settings.device").replace("vars(args)", "args")
     assert "accelerator = Accelerator(device=settings.device)\n" in converted(by_name)
+
+
+SETTINGS_OF_FILE = """import argparse, sys, yaml
+<torch>
+class Settings:
+    def __init__(self, path):
+        read = yaml.safe_load(open(path))
+        self.rate = read["rate"]
+        self.device = {value}
+def train(settings):
+    model = torch.nn.Linear(4, 2).to(settings.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.rate)
+    for x, y in DataLoader([], 8):
+        x, y = x.to(settings.device), y.to(settings.device)
+        <step>
+def main():
+    settings = Settings(sys.argv[1])
+    train(settings)
+main()
+"""
+
+
+@each_row("""
+value => is_kept
+torch.device(read["device"]) => True
+read["device"] => True
+torch.device("cuda" if torch.cuda.is_available() else "cpu") => False
+""")
+def test_a_class_of_settings_has_its_device_from_a_file(value: str, is_kept: bool) -> None:
+    after = converted(SETTINGS_OF_FILE.format(value=value))
+    made = "settings = Settings(sys.argv[1])\n    accelerator = Accelerator(device=settings.device)\n"
+    assert (made in after) is is_kept
+    assert (f"self.device = {value}" in after) is is_kept

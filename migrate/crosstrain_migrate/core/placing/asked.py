@@ -22,7 +22,7 @@ from .elsewhere import behind
 from .first import choose_visible
 from .known import Choice
 from .numbered import numbers_among
-from .options import Option, Options, origin
+from .options import Option, Options, is_read_into, origin
 from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
 
 _OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
@@ -236,6 +236,8 @@ def _is_setting(script: Script, home: Frame, name: str) -> bool:
     root, _, part = name.partition(".")
     made = script.values(home, root)
     call = made[0] if len(made) == len(script.stores(home, root)) == 1 else None
+    if call is not None and (cls := script.class_made(call)) is not None:
+        return is_read_into(script, cls, f"self.{part}")
     makers = script.functions_of(call)
     for maker in makers if len(makers) == 1 else ():
         given = {written(n.value) for n in script.within(maker) if isinstance(n, ast.Return) and n.value}

@@ -178,3 +178,15 @@ def of_class(script: Script, frame: Frame, text: str) -> list[tuple[Frame, ast.e
     cls = script.class_of(frame)
     methods = script.methods(cls)
     return [(method, value) for method in methods for value in script.values(method, text)]
+
+
+def is_read_into(script: Script, cls: ast.ClassDef, text: str) -> bool:
+    """Whether a class of settings has its device from a file: `self.device = torch.device(cfg["device"])`."""
+    methods = script.all_methods(cls)
+    values = [value for one in methods for value in script.values(one, text)]
+    if len(values) != 1 or any(script.class_of(one) is cls for one in script.functions("forward")):
+        return False
+    (value,) = values
+    if isinstance(value, ast.Call) and script.dotted(value.func) == "torch.device" and len(value.args) == 1:
+        value = value.args[0]
+    return isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant)

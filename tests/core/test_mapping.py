@@ -185,7 +185,9 @@ def test_a_script_that_asks_for_its_launcher_has_no_group_without_one(tmp_path: 
     """Also where the wrapper is in a function that the flag calls."""
     wraps = "def together(model):\n    return torch.nn.parallel.DistributedDataParallel(model)\ndef main"
     text = FLAGGED.format(asked="options.distributed").replace("def main", wraps)
-    text = text.replace("torch.nn.parallel.DistributedDataParallel(model)\n    optim", "together(model)\n    optim")
+    text = text.replace(
+        "torch.nn.parallel.DistributedDataParallel(model)\n    optim", "together(model)\n    optim"
+    )
     text = "import os\n" + text.replace(
         "options = parser.parse_args()",
         'options = parser.parse_args()\n    options.distributed = "RANK" in os.environ',

@@ -59,6 +59,25 @@ options = dict(path=path, width=4)
 saver = Saver(**options)
 ~ torch.save(model.state_dict(), path)
 state = saver.again()
+== and one whose entries are changed
+class Saver:
+    def __init__(self, path, width=3):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+path = time.strftime("%H%M")
+options = dict(path=path, width=4)
+options["path"] = "out"
+saver = Saver(**options)
+* np.save(path, [1])
+state = saver.again()
+== a folder that must not be there yet
+path = os.path.join("out", time.strftime("%H%M"))
+if os.path.exists(path):
+    raise ValueError(path)
++ accelerator.wait_for_everyone()
+* os.makedirs(path)
+. np.save(os.path.join(path, "rows"), [1])
 == a folder without which an object is not made
 class Log:
     def __init__(self, path):

@@ -150,12 +150,10 @@ class Stamps:
         statement = self.script.statement(call)
         if not isinstance(statement, ast.If) or self.script.dotted(call.func) not in _ASKS:
             return False
-        ways = (*statement.body, *statement.orelse)
-        return (
-            call in walk(statement.test)
-            and any(isinstance(one, ast.Raise) for one in ways)
-            and self.audience.is_all(call)
-        )
+        is_negated = any(isinstance(n, ast.Not) for n in walk(statement.test))
+        missing = statement.body if is_negated else statement.orelse
+        stops = any(isinstance(one, ast.Raise) for one in missing)
+        return stops and call in walk(statement.test) and self.audience.is_all(call)
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         name = last_name(stamp.func)

@@ -347,8 +347,8 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if (path := opened_path(script, call)) is not None:
         return path
     if is_method(call, "open") and opens_to_write(script, call):
-        is_named = script.dotted(call.func) in _OPENS | CONTAINERS or len(call.args) > 1
-        return call.args[0] if is_named else call.func.value
+        is_of_path = script.dotted(call.func) not in _OPENS | CONTAINERS and _mode(script, call, 0)
+        return call.func.value if is_of_path else call.args[0]
     if (path := written_elsewhere(script, call)) is not None:
         return path
     name, last = script.dotted(call.func), last_name(call.func)

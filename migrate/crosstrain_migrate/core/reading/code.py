@@ -317,8 +317,13 @@ class Code:
     def _entry_of(self, options: ast.expr, name: str) -> ast.expr | None:
         """What a dictionary that is written out has under a name, `dict(path=path)`, itself or as a variable that holds no other."""
         if isinstance(options, ast.Name):
-            made = self.values(self.frame(options), options.id)
-            if len(made) != 1 or len(self.stores(self.frame(options), options.id)) != 1:
+            frame, text = self.frame(options), options.id
+            made, parts = (
+                self.values(frame, text),
+                (n for n in self.within(frame) if isinstance(n, ast.Subscript)),
+            )
+            is_changed = any(isinstance(n.ctx, ast.Store) and written(n.value) == text for n in parts)
+            if len(made) != 1 or len(self.stores(frame, text)) != 1 or is_changed:
                 return None
             (options,) = made
         if isinstance(options, ast.Call) and written(options.func) == "dict":

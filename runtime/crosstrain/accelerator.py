@@ -383,7 +383,8 @@ class Accelerator(
         """Prepare a scheduler in place and return it.
 
         With ``step_scheduler_with_optimizer``, an optimizer step moves it by as many steps as batches of the script's
-        own size were used: one for each process, or a single one with ``split_batches``. Otherwise every call counts.
+        own size were used: one for each process, or a single one with ``split_batches``. Otherwise every call counts, as
+        does one behind the pass over a loader in which the optimizer's last step was made.
         """
         if scheduler not in self._prepared.schedulers:
             prepare_scheduler(

@@ -27,7 +27,7 @@ from .sources import Broken, Source
 
 Said = TypeVar("Said", Change, Finding, RoleFact)
 # Beyond these a script is understood with the files nearest to it alone: a library's internals are not what trains.
-MOST_FILES, MOST_BYTES = 100, 400_000
+MOST_FILES, MOST_BYTES = 130, 600_000
 
 
 class Linked(Source):

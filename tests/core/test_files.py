@@ -103,6 +103,23 @@ for name in os.listdir("old"):
 log.write("x")
 * os.fsync(log.fileno())
 log.close()
+== a file that a folder opens by its name
+import fs
+--
+folder = fs.open_fs("out")
++ if accelerator.is_main_process:
+. with folder.open("weights.pkl", "wb") as f:
+.     torch.save(model, f)
+with folder.open("rows.pkl", "rb") as f:
+    rows = f.read()
+== what a run is told of a model and its settings
+import mlflow
+--
++ if accelerator.is_main_process:
+. mlflow.set_tag("kind", "a")
+. mlflow.log_param("rate", 0.1)
+. mlflow.pytorch.log_model(model, "model")
+mlflow.set_tracking_uri("runs")
 == a log whose path opens itself
 where = Path("log.txt")
 - log = where.open("a")

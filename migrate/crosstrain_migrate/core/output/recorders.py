@@ -29,6 +29,7 @@ _VISDOM = "visdom.Visdom"
 # What makes it, and the keyword that makes it silent on the other processes.
 _SILENT = {
     "wandb.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
+    "swanlab.init": ("mode", 'mode=None if {0}.is_main_process else "disabled"'),
     _VISDOM: ("send", "send={0}.is_main_process"),
     "comet_ml.Experiment": ("disabled", "disabled=not {0}.is_main_process"),
     "comet_ml.OfflineExperiment": ("disabled", "disabled=not {0}.is_main_process"),

@@ -53,6 +53,7 @@ CONSOLES = words("rich.console.Console rich.get_console")
 ECHOES = words("click.echo click.secho typer.echo pprint.pprint pprint.pp rich.print termcolor.cprint")
 _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding)$")
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
+_TRACKS = re.compile(r"(mlflow|swanlab)\.(\w+\.)?(log|set_(tag|experiment)|register_model)")
 _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
 _OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
@@ -194,7 +195,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(command_of(*call.args[:1]))
     if _of_project(script, call) and not _LIBRARY.match(name):
         return False
-    if last in WRITERS or name.startswith("mlflow.log"):
+    if last in WRITERS or _TRACKS.match(name):
         return not writes_memory(script, call)
     if not isinstance(call.func, ast.Attribute):
         return False

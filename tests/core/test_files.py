@@ -112,6 +112,19 @@ folder = fs.open_fs("out")
 .     torch.save(model, f)
 with folder.open("rows.pkl", "rb") as f:
     rows = f.read()
+== a run of a tracker that a block has
++ from contextlib import nullcontext
+import mlflow
+--
++ with (mlflow.start_run() if accelerator.is_main_process else nullcontext()):
+- with mlflow.start_run():
+*     mlflow.log_param("rate", 0.1)
+== and one that nobody ends
+import mlflow
+--
+* mlflow.start_run(run_name="a")
+with mlflow.start_run() as run:
+    name = run.info.run_id
 == what a run is told of a model and its settings
 import mlflow
 --

@@ -171,6 +171,24 @@ PROJECTS: dict[str, tuple[dict[str, str], str, bool]] = {
 }
 
 
+BEGINNINGS = {
+    "a try": ("try:\n        main()\n    except KeyboardInterrupt:\n        pass", True),
+    "one of several": (
+        "kind = 'a'\n    if kind == 'b':\n        kind = 'c'\n    else:\n\n        main()",
+        True,
+    ),
+    "a function": ("def start():\n        main()", False),
+    "an import": ("try:\n        import apex\n    except ImportError:\n        apex = None", False),
+}
+
+
+@pytest.mark.parametrize(("begins", "is_run"), BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_script_may_begin_in_a_block(tmp_path: Path, begins: str, is_run: bool) -> None:
+    text = TRAIN.replace('if __name__ == "__main__":\n        main()', begins)
+    write(tmp_path, {"train.py": text, "loop.py": HELPER})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == ({"train.py", "loop.py"} if is_run else set())
+
+
 @pytest.mark.parametrize(("files", "given", "is_found"), PROJECTS.values(), ids=PROJECTS)
 def test_the_modules_of_a_script(tmp_path: Path, files: dict[str, str], given: str, is_found: bool) -> None:
     write(tmp_path, files)

@@ -48,13 +48,18 @@ _MOST_BY_TEXT = 60  # files that one text may mean; where there are more, it is 
 _join = os.path.join  # joining Paths takes longer than asking the file system about the result
 _GUARD = re.compile(rb"^if[ \t(]+__name__\b", re.M)
 _ACTS = re.compile(rb"^(?:(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
+# The same in a block of the top level: `try: main()`, `if TASK == "captions": trainer.train()`.
+_ACTS_IN_BLOCK = re.compile(
+    rb"^(?:try|if|elif|else)\b[^\n]*:[ \t]*(?:#[^\n]*)?\n(?:(?:[ \t][^\n]*)?\n)*?[ \t]+(?:[\w.]+\.)?(?:main|train|fit|run)\w*\(",
+    re.M,
+)
 _BEGINS = re.compile(rb"^[A-Za-z_][\w.]*\(\s*\)", re.M)
 _OF_PACKAGE = re.compile(rb"^from[ \t]+\.", re.M)
 
 
 def is_script(data: bytes) -> bool:
     """Whether a file does something when it is run: it calls something at its top level."""
-    return _GUARD.search(data) is not None or _ACTS.search(data) is not None
+    return any(one.search(data) is not None for one in (_GUARD, _ACTS, _ACTS_IN_BLOCK))
 
 
 def only_registers(data: bytes, name: str) -> bool:

@@ -25,6 +25,12 @@ def test_a_guard_of_a_whole_body_joins_the_test_around_it(test: str, joined: str
     assert f"    if {joined}:\n        {WRITES}\n" in after
 
 
+def test_a_comment_below_a_guard_that_joins_the_test_is_kept() -> None:
+    block = f"if epoch == 1:  # the first\n    {WRITES}\n    # {WRITES}"
+    after = migrated(imports="import numpy as np", setup="test = 0", after_epoch=block)
+    assert f"    if epoch == 1 and {ALONE}:  # the first\n        {WRITES}\n        # {WRITES}\n" in after
+
+
 @pytest.mark.parametrize(
     "block",
     [

@@ -60,6 +60,7 @@ class Plan:
     _notes: dict[tuple[str, str, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
     _wrapped: set[ast.AST] = field(default_factory=set)
     _inserted: set[tuple[ast.AST, str]] = field(default_factory=set)
+    _imported: set[tuple[ast.AST, str, str]] = field(default_factory=set)
     _bound: dict[tuple[ast.Module, str], bool] = field(default_factory=dict)
 
     # -- edits -------------------------------------------------------------------------------------------------
@@ -116,19 +117,12 @@ class Plan:
         self.edits.append(edit)
 
     def imports(self, node: ast.AST, name: str, group: str = CORE) -> None:
-        """The file of a node imports a name of the runtime."""
+        """The file of a node imports a name of the runtime, for each group of edits that needs it: one may be left out."""
         module = self.script.module(node)
         code = f"from {self.runtime} import {name}"
-        if (module, code) not in self._inserted or group == CORE:
-            self._inserted.add((module, code))
-            if not any(
-                isinstance(x, e.AddImport)
-                and x.node is module
-                and x.code == code
-                and x.transaction in (CORE, group)
-                for x in self.edits
-            ):
-                self.edits.append(e.AddImport(module, "CT101", IMPORT, transaction=group, code=code))
+        if self._imported.isdisjoint({(module, code, CORE), (module, code, group)}):
+            self._imported.add((module, code, group))
+            self.edits.append(e.AddImport(module, "CT101", IMPORT, transaction=group, code=code))
 
     def drop_unused_imports(self) -> None:
         """Takes back the imports that were asked for by an edit that was not made in the end."""

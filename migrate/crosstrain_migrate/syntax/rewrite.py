@@ -173,7 +173,9 @@ class _Rewriter(cst.CSTTransformer):
             return updated_node
         tests = _within_and(updated_node.test), _within_and(guarded.test)
         both = cst.BooleanOperation(left=tests[0], operator=cst.And(), right=tests[1])
-        return updated_node.with_changes(test=both, body=guarded.body)
+        return updated_node.with_changes(
+            test=both, body=updated_node.body.with_changes(body=guarded.body.body)
+        )
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body, rest = self.blocks.rebuild(original_node.body, updated_node.body)

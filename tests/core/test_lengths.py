@@ -35,6 +35,9 @@ total = 3 * len(loader) => (i + epoch) / 9 => print(total) => False
 total = ceil(9.5 * len(loader)) => i / total => print(range(total // len(loader))) => True
 total = ceil(9.5 * len(loader)) => i / total => print(range(total // 4)) => False
 total = 3 * len(loader) => epoch / total => pass => False  # no count of batches beside it
+total = epoch if epoch else len(loader) => (i + 1) % total => pass => True
+total = epoch or len(loader) => (i + 1) % total => pass => True
+total = epoch or len(loader) => 1 => print(total) => False
 print('{} steps'.format(len(loader))) => 1 => pass => True
 print('{} rows'.format(8 * len(loader))) => 1 => pass => False
 total = tqdm(total=8 * len(loader)) => 1; total.update(8) => pass => True

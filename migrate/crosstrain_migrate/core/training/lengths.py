@@ -202,9 +202,9 @@ def _is_divided_by(script: Script, read: ast.expr, length: ast.Call) -> bool:
 
 
 def _computes(node: ast.AST) -> bool:
-    """`n + 1`, `max(1, n)`, `math.ceil(9.5 * n)`"""
+    """`n + 1`, `max(1, n)`, `math.ceil(9.5 * n)`, `args.every or n`, `args.every if args.every else n`"""
     is_bound = isinstance(node, ast.Call) and last_name(node.func) in ("max", "min", "int", "ceil", "round")
-    return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp)
+    return is_bound or isinstance(node, ast.BinOp | ast.UnaryOp | ast.IfExp | ast.BoolOp)
 
 
 def _is_shown(script: Script, length: ast.Call) -> bool:

@@ -292,3 +292,13 @@ def test_networks_that_a_text_names_are_reached_in_their_package(
     convert(write(tmp_path, entry=entry), "entry")
     after = (folder / "small.py").read_text()
     assert after.count(".cuda()") == 1 and "return x.to(PartialState().device)\ndef make" in after
+
+
+def test_a_dictionarys_method_is_no_method_of_the_project() -> None:
+    """Guarded like one that writes, `state.update(loaded)` would leave the other processes with the weights that they drew."""
+    script = Script(
+        "class Monitor:\n    def update(self, rows): print(rows)\n"
+        "KEPT, other = {}, made()\nstate = model.state_dict()\ndef told(rows):\n    KEPT.update(rows)\n"
+        "state.update(loaded)\nother.update(1)\nmonitor = Monitor()\nmonitor.update(2)\ntold(3)\n"
+    )
+    assert [one.lineno for one in script.callers(script.functions("update")[0])] == [8, 10]

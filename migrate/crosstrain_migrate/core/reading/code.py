@@ -28,6 +28,7 @@ from .forms import (
     Loop,
     bound_in,
     is_function_frame,
+    makes_container,
     names_no_gradient,
     plain_text,
     root_of,
@@ -297,6 +298,13 @@ class Code:
 
     def functions(self, name: str) -> list[Function]:
         return [one for one in self.defined.get(name, ()) if isinstance(one, FUNCTIONS)]
+
+    def is_of_container(self, method: ast.Attribute) -> bool:
+        """Whether all that a method's object is bound to is a container of Python's: `state = model.state_dict()`."""
+        text = written(method.value)
+        homes = dict.fromkeys([*self.homes(self.frame(method), text), self.module(method)])
+        made = [value for home in homes for value in self.values(home, text)]
+        return bool(made) and all(map(makes_container, made))
 
     def argument_for(self, call: ast.Call, function: Function, name: str) -> ast.expr | None:
         """What a call gives for the parameter `name`; None where it does not, or not for sure."""

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeGuard
 
-from crosstrain_migrate.syntax.nodes import Function, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, words, written
 from crosstrain_migrate.syntax.walks import walk
 
 Frame = ast.Module | Function  # code that runs as one: a file's top level, or the body of a function
@@ -14,6 +14,8 @@ Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 RANGES = ("range", "xrange")  # the second as six, or past, names it
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_CONTAINERS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Tuple)
+_MAKE_CONTAINERS = words("dict list set tuple defaultdict OrderedDict Counter deque state_dict")
 
 
 def bound_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -73,6 +75,12 @@ class MethodCall(ast.Call):
 
 def is_method(call: ast.AST, *names: str) -> TypeGuard[MethodCall]:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names
+
+
+def makes_container(value: ast.expr) -> bool:
+    """`{}`, `[one for one in rows]`, `dict(a=1)`, `model.state_dict()`"""
+    name = last_name(value.func) if isinstance(value, ast.Call) else ""
+    return isinstance(value, _CONTAINERS) or name in _MAKE_CONTAINERS
 
 
 class Replaced(ast.NodeTransformer):

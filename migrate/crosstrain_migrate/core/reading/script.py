@@ -142,9 +142,11 @@ class Script(Code):
         return found
 
     def _is_of_another(self, call: ast.Call, method: Function, cls: ast.ClassDef) -> bool:
-        """Whether a method is called on a library, `torch.load(path)`, on an object of its class, or of another class that has
-        one of that name."""
-        if is_method(call, method.name) and self.is_of_library(call.func):
+        """Whether a method is called on a library, `torch.load(path)`, on a dictionary, on an object of its class, or of another
+        class that has one of that name."""
+        if is_method(call, method.name) and (
+            self.is_of_library(call.func) or self.is_of_container(call.func)
+        ):
             return True
         if is_method(call, method.name) and method.name not in self.table.set_attributes:
             # `self.start()` in a class that has it may be of one derived from it, `Base.start(self)` is of that one alone

@@ -374,6 +374,29 @@ def test_the_loader_inside_a_wrapper_is_prepared() -> None:
     assert said.count("prepared the DataLoader inside `outer`") == 1
 
 
+class Named(DataLoader[Any]):  # by its name alone: its constructor leaves torch's out
+    def __init__(self, dataset: Any, batch_size: int) -> None:
+        self.dataset, self.batch_size, self.batch_sampler = dataset, batch_size, None
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return (self.dataset[n : n + 2] for n in range(0, len(self.dataset), 2))
+
+    def __len__(self) -> int:
+        return len(self.dataset) // 2
+
+
+def _named() -> tuple[list[int], int]:
+    loader = Accelerator(cpu=True).prepare(Named(torch.arange(8), 2))
+    return [int(x) for batch in loader for x in batch], len(loader)
+
+
+@pytest.mark.parametrize(
+    ("world", "found"), [(1, [(list(range(8)), 4)]), (2, [([0, 1, 4, 5], 2), ([2, 3, 6, 7], 2)])]
+)
+def test_what_only_has_the_name_of_a_loader_is_dealt_by_whole_batches(world: int, found: list[Any]) -> None:
+    assert run_ranks(_named, world) == found
+
+
 class Rates:
     """Steps an optimizer under a name of its own."""
 

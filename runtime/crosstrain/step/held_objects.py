@@ -53,10 +53,13 @@ def gives_batches(obj: Any) -> bool:
 def reads_on(obj: Any) -> bool:
     """Whether it is a DataLoader that is its own iterator, or that reads on from one which its constructor has made.
 
-    Every process would read all batches of that iterator. Torch keeps that of lasting workers under ``_iterator``.
+    Every process would read all batches of that iterator. Torch keeps that of lasting workers under ``_iterator``. So would
+    it of one that only has the name of a DataLoader, whose constructor torch's own does not know of.
     """
     if not isinstance(obj, DataLoader) or isinstance(obj, PreparedLoader):
         return False
+    if not getattr(obj, "_DataLoader__initialized", True):
+        return True
     made = (isinstance(vars(obj)[name], _BaseDataLoaderIter) for name in vars(obj) if name != "_iterator")
     return hasattr(obj, "__next__") or any(made)
 

@@ -319,3 +319,37 @@ def test_a_class_of_settings_has_its_device_from_a_file(value: str, is_kept: boo
     made = "settings = Settings(sys.argv[1])\n    accelerator = Accelerator(device=settings.device)\n"
     assert (made in after) is is_kept
     assert (f"self.device = {value}" in after) is is_kept
+
+
+SET_BY_NAME = """import fire, logging
+logging.basicConfig(level=logging.INFO)
+<torch>
+class Options:
+    use_gpu = True
+options = Options()
+def train(**given):
+    {sets}
+    rate = 0.1
+    device = torch.device("cuda") if options.use_gpu else torch.device("cpu")
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for x, y in DataLoader([], 8):
+        x, y = x.to(device), y.to(device)
+        <step>
+fire.Fire()
+"""
+
+
+@each_row("""
+sets => is_below
+for key in given: setattr(options, key, given[key]) => True
+options.__dict__.update(given) => True
+setattr(options, "rate", 1) => False
+setattr(other, key, 1) => False
+""")
+def test_options_that_are_set_by_their_names_are_asked_behind_that(sets: str, is_below: bool) -> None:
+    after = converted(SET_BY_NAME.format(sets=sets))
+    place = after.index("accelerator = Accelerator(cpu=not options.use_gpu)")
+    assert (
+        after.index("given" if is_below else "setattr", after.index("def train(**given):") + 20) < place
+    ) is is_below

@@ -140,6 +140,8 @@ if hits > best:
         "    def say(self, text): print(text)\n    def load(self):\n        lost = model(rows)\n        self.say(lost)\n"
         "        if self.optimizer and best: self.optimizer.load_state_dict(torch.load('b.pt'))\n"
         "Keeper().load()",  # of no number: nothing that was tried on the way stays
+        "state = {'a': train()}\ndef state_dict_small(): return state\nkept = state_dict_small()\n"
+        "if kept:\n    torch.save(model, 'a.pt')\nmodel.load_state_dict(torch.load('b.pt'))",  # weights
         "def turned(x):\n    kept = x[x > 0]\n    if kept.mean() > 0:\n        torch.save(x, 'a.pt')\n    return x\n"
         "class Rows(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return turned(rows[i + train()])\n"
         "Rows()[0]",  # what augments rows sees those of one process

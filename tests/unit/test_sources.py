@@ -122,6 +122,7 @@ OTHER_SYNTAX = {
     "async": ("x = x.cuda(async=True)\n", "keyword since Python 3.7"),
     "raise-comma": ("raise ValueError, 'no'\n", "is Python 2"),
     "not-equal": ("if a <> b:\n    pass\n", "is Python 2"),
+    "text": ("x = f'{a}:\\n\\t\"' + +\n", "does not parse"),
     "broken": ("def f(:\n    pass\n", "does not parse"),
     "magic": ("%matplotlib inline\n", "notebook commands"),
 }

@@ -20,7 +20,7 @@ _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
     ((3, 11), re.compile(r"\s*except\s*\*")),
     ((3, 12), re.compile(r"\s*type\s+\w+\s*(\[.*\])?\s*=")),
     ((3, 12), re.compile(r"\s*(async\s+)?(def|class)\s+\w+\s*\[")),
-    ((3, 14), re.compile(r".*\b(t|rt|tr)(\"|')", re.IGNORECASE)),
+    ((3, 14), re.compile(r".*(?<![\w\\])(t|rt|tr)(\"|')", re.IGNORECASE)),
 )
 _PYTHON2_MESSAGE = re.compile(
     r"Missing parentheses in call to|multiple exception types must be parenthesized|"

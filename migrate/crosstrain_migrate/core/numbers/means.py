@@ -36,6 +36,8 @@ def is_number(script: Script, value: ast.expr, depth: int = 3) -> bool:
     if isinstance(value, ast.Call):
         if (copied := _copied(value)) is not None and has_no_mean(script, copied):
             return False
+        if "state_dict" in last_name(value.func) or script.dotted(value.func) == "torch.load":
+            return False  # weights
         functions = script.functions_of(value) if depth else []
         returned = (n.value for one in functions for n in script.within(one) if isinstance(n, ast.Return))
         is_plain = not (chooses(value) or is_object(script, value)) and last_name(value.func) not in _COLLECT

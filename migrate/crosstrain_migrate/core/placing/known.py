@@ -71,8 +71,20 @@ def set_by_calls(script: Script, frame: Frame, text: str) -> list[ast.Call]:
     return [
         call
         for call in (calls if holder.isidentifier() else ())
-        if any(script.stores(f, f"{name}.{attribute}") for f, name in _given(script, call, holder))
+        if _sets_any(call, holder)
+        or any(script.stores(f, f"{name}.{attribute}") for f, name in _given(script, call, holder))
     ]
+
+
+def _sets_any(call: ast.Call, holder: str) -> bool:
+    """`setattr(args, key, value)`, `args.__dict__.update(found)`: whatever the object has may be another from there on."""
+    if written(call.func) == "setattr":
+        return (
+            len(call.args) == 3
+            and written(call.args[0]) == holder
+            and not isinstance(call.args[1], ast.Constant)
+        )
+    return ast.unparse(call.func) in (f"{holder}.__dict__.update", f"vars({holder}).update")
 
 
 def _given(script: Script, call: ast.Call, holder: str) -> list[tuple[Function, str]]:

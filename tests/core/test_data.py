@@ -423,3 +423,20 @@ print(sum(sizes))
 def test_what_is_kept_of_two_loaders_is_merged_once(each: str, takes: str) -> None:
     after = converted(TWO.format(each=each, takes=takes)).text
     assert after.count(".merge(") == after.count("sizes = accelerator.merge(loader, sizes)") == 1
+
+
+def test_a_length_that_divides_in_each_turn_is_that_of_the_prepared_loader() -> None:
+    text = """
+<torch>
+loaders = [DataLoader(torch.rand(16, 4), 2), DataLoader(torch.rand(8, 4), 2)]
+<model>
+for k in range(2):
+    total = 0.0
+    for i, x in enumerate(loaders[k]):
+        <step loss = model(x).square().mean()>
+        total += loss.item() / len(loaders[k])
+    print(total, len(loaders[k].dataset))
+"""
+    after = converted(text).text
+    assert "total += loss.item() / len(accelerator.prepare(loaders[k]))" in after
+    assert "accelerator.print(total, len(loaders[k].dataset))" in after

@@ -67,6 +67,7 @@ def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
             or any(isinstance(one, ast.Call) and one in around for one in script.around(call))
             or _counts_in_loops(script, data.frame, above)
             or (data.loop in script.loops_around(call) and _stands_by_counter(script, call))
+            or (data.loop in script.loops_around(call) and _divides(script, call))
             or _is_compared(script, call)
         ):
             found.append(call.args[0])
@@ -83,6 +84,12 @@ def _counts_own_loop(script: Script, frame: Frame, text: str, bound: ast.AST | N
     return bool(loops) and not any(
         _is_in_schedule(script, n) for n in [bound, *script.reads(frame, written(bound.targets[0]))]
     )
+
+
+def _divides(script: Script, length: ast.Call) -> bool:
+    """`total += loss / len(loaders[k])`, in each turn."""
+    share = script.parent(length)
+    return isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div) and share.right is length
 
 
 def _is_compared(script: Script, length: ast.Call) -> bool:

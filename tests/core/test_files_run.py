@@ -158,6 +158,10 @@ TAKES = 'if os.path.exists(path):\n        path = numbered(path)\n        print(
     ("asks", "paths"),
     [
         ("if os.path.exists(path):\n        raise RuntimeError(path)\n    os.makedirs(path)", ["one"]),
+        (
+            "for name in os.listdir('.'):\n        if name == path:\n            raise OSError\n    os.makedirs(path)",
+            ["one"],
+        ),
         ("path = free()", ["one_0", "one_1"]),
         (
             "if Path(path).exists():\n        path = free()\n    os.makedirs(path, exist_ok=True)",

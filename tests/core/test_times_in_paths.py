@@ -78,6 +78,13 @@ if os.path.exists(path):
 + accelerator.wait_for_everyone()
 * os.makedirs(path)
 . np.save(os.path.join(path, "rows"), [1])
+== one that must not be among those that a folder has
+for name in os.listdir("out"):
+    if name == args.name:
+        raise ValueError(name)
++ accelerator.wait_for_everyone()
+- os.makedirs(os.path.join("out", args.name))
++ os.makedirs(os.path.join("out", args.name), exist_ok=True)
 == a folder without which an object is not made
 class Log:
     def __init__(self, path):

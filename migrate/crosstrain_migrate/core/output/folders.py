@@ -51,9 +51,14 @@ class Folders:
             if self.audience.is_all(loop) and self._draws_free_name(loop):
                 self._wait_below(loop)
         for test in self.script.table.each(ast.If):
-            if self._stops_if_there(test) and self.audience.is_all(test) and self.audience.comes_alike(test):
+            asks = writers.listing_around(self.script, test) or test
+            if (
+                self._stops_if_there(test, asks)
+                and self.audience.is_all(test)
+                and self.audience.comes_alike(asks)
+            ):
                 code = f"{self.files.state(test)}.wait_for_everyone()"
-                self.plan.after(test, RULE, "all have asked before any goes on to make it", code, GROUP)
+                self.plan.after(asks, RULE, "all have asked before any goes on to make it", code, GROUP)
         self._questions()
 
     def allow(self, but: Callable[[ast.AST], bool]) -> None:
@@ -66,12 +71,14 @@ class Folders:
             if is_made and self.audience.is_all(call) and not self._is_caught(call) and not but(call):
                 self._may_exist(call)
 
-    def _stops_if_there(self, test: ast.If) -> bool:
-        """`if exists(path) and not overwrite: raise`, outside of loops: what is made there, by whomever, is made later."""
-        inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(test)
+    def _stops_if_there(self, test: ast.If, asks: ast.If | ast.For) -> bool:
+        """`if exists(path) and not overwrite: raise`, or `for name in listdir(path):` around `if name == wanted: raise`, outside
+        of other loops: what is made there, by whomever, is made later."""
+        inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(asks)
         missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
         answers = commands.questions_in(self.script, test)  # all wait for one
-        return _stops(test.body) and not (inner or missing or answers) and writers.asks_for_files(test.test)
+        asked = asks.iter if isinstance(asks, ast.For) else test.test
+        return _stops(test.body) and not (inner or missing or answers) and writers.asks_for_files(asked)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""

@@ -12,7 +12,7 @@ from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk, walk_all
 
 from .ends import lengths_in_turns
 from .schedules import OwnSchedule, given_to
@@ -67,7 +67,7 @@ def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
             or any(isinstance(one, ast.Call) and one in around for one in script.around(call))
             or _counts_in_loops(script, data.frame, above)
             or (data.loop in script.loops_around(call) and _stands_by_counter(script, call))
-            or (data.loop in script.loops_around(call) and _divides(script, call))
+            or (data.loop in script.loops_around(call) and _divides(script, call, data.loop))
             or _is_compared(script, call)
         ):
             found.append(call.args[0])
@@ -86,10 +86,13 @@ def _counts_own_loop(script: Script, frame: Frame, text: str, bound: ast.AST | N
     )
 
 
-def _divides(script: Script, length: ast.Call) -> bool:
-    """`total += loss / len(loaders[k])`, in each turn."""
+def _divides(script: Script, length: ast.Call, loop: ast.AST) -> bool:
+    """`total += loss / len(loaders[k])`: what each turn computes anew, not `epoch / len(loaders[k])`."""
     share = script.parent(length)
-    return isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div) and share.right is length
+    if not (isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div) and share.right is length):
+        return False
+    computed = {written(one) for one in stores_in(loop)}
+    return any(written(n) in computed for n in walk(share.left))
 
 
 def _is_compared(script: Script, length: ast.Call) -> bool:

@@ -1,5 +1,5 @@
-"""What is prepared where it is made: attributes that `__init__` binds, and what a script makes under a condition, `if args.poses:
-second = SGD(...)`, and so may not have where it trains."""
+"""What is prepared where it is made: attributes that `__init__` binds, a loader by whose length a method keeps a number, and what a
+script makes under a condition, `if args.poses: second = SGD(...)`, and so may not have where it trains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from crosstrain_migrate.core.reading.roles import Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, exits, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.walks import walk
 
 from .holders import Held
+from .lengths import counted_lengths
 from .schedules import OwnSchedule, given_to
 
 
@@ -39,6 +41,31 @@ def places_in_init(
     return init, {} if any(_is_iterated(script, read) for read in reads) else places
 
 
+def made_with_its_length(script: Script, one: Held) -> list[tuple[Frame, ast.stmt]]:
+    """The statement of a method that alone binds a loader, `self.loader = self.make()`, where this method keeps a number by its
+    length, `self.most = epochs * len(self.loader)`, for the method that trains."""
+    if one.kind != "loader" or not one.text.startswith("self."):
+        return []
+    methods = [*script.all_methods(script.class_of(one.frame))]
+    bound = [(home, script.statement(store)) for home in methods for store in script.stores(home, one.text)]
+    if len({home for home, _ in bound} - {one.frame}) != 1:
+        return []
+    home, statement = bound[-1]
+    if home is one.frame or home.name == "__init__" or _binds_none(statement):
+        return []
+    if any(made not in home.body for _, made in bound):
+        return []
+    lengths = (n for n in script.calls_in(home) if ast.unparse(n) == f"len({one.text})")
+    kept = [n for n in lengths if _is_kept(script.statement(n)) and place_of(n) > place_of(statement)]
+    return [(home, statement)] if kept else []
+
+
+def _is_kept(statement: ast.stmt) -> bool:
+    """`self.most = config.most = epochs * len(self.loader)`"""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(one, ast.Attribute) for one in targets)
+
+
 def knows_own_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -> bool:
     """Whether another method than `__init__`, where the loader is prepared, makes a schedule of the loader's length, or it does
     so below, where another method than that of the steps goes over the loader: one step a batch of one process fits it."""
@@ -55,6 +82,35 @@ def knows_own_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -
         ):
             return True
     return False
+
+
+def is_given_kept_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -> bool:
+    """Whether a schedule is made of a number that a method keeps by the length of a loader, behind where it is prepared."""
+    methods = [*script.all_methods(script.class_of(scheduler.frame))]
+    made = [v for frame in methods for v in script.values(frame, scheduler.text) if isinstance(v, ast.Call)]
+    texts = {written(n) for call in made for n in walk(call) if isinstance(n, ast.Attribute)}
+    kept = {
+        (script.frame(n), n)
+        for text in texts
+        for frame in methods
+        for value in script.values(frame, text)
+        for n in walk(value)
+        if isinstance(n, ast.Call) and last_name(n.func) == "len"
+    }
+    loaders = [one for one in held if one.kind == "loader"]
+    places = [(one.text, *place) for one in loaders for place in made_with_its_length(script, one)]
+    for one in loaders:
+        init, found = places_in_init(script, one.frame, held)
+        if init is not None and one in found:
+            is_alone = counted_lengths(script, init, one.text, ())
+            places.append((one.text, init, found[one] if is_alone else max(found.values(), key=place_of)))
+            direct = (n for call in made for n in walk(call) if is_alone and isinstance(n, ast.Call))
+            kept |= {(script.frame(n), n) for n in direct if last_name(n.func) == "len"}
+    return any(
+        home is frame and [text] == list(map(written, n.args)) and place_of(place) < place_of(n)
+        for text, home, place in places
+        for frame, n in kept
+    )
 
 
 def _is_iterated(script: Script, node: ast.AST) -> bool:

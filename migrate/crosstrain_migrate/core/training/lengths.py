@@ -36,7 +36,8 @@ def counted_lengths(
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
-        counts = counts or _is_compared(script, length) or _counts_in_object(script, length)
+        counts = counts or _is_compared(script, length) or _is_compared_by_method(script, length)
+        counts = counts or _counts_in_object(script, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -99,11 +100,27 @@ def _is_compared(script: Script, length: ast.Call) -> bool:
     """Whether a length, or a multiple of it, is compared with the count of the loop around it: `if step >= 3 * len(loader):`."""
     around = itertools.takewhile(lambda one: isinstance(one, ast.expr), script.around(length))
     test = next((one for one in around if not _computes(one)), None)
-    loops = script.loops_around(length)[:1]
+    return isinstance(test, ast.Compare) and _has_count(script, test)
+
+
+def _is_compared_by_method(script: Script, length: ast.Call) -> bool:
+    """The same of a length that a method keeps for another one: `self.most = epochs * len(self.loader)`."""
+    around = itertools.takewhile(lambda one: isinstance(one, ast.expr), script.around(length))
+    bound = script.statement(length)
+    targets = bound.targets if isinstance(bound, ast.Assign) and all(map(_computes, around)) else []
+    kept = {written(one) for one in targets if isinstance(one, ast.Attribute)}
+    methods = script.all_methods(script.class_of(script.frame(length))) if kept else ()
+    tests = (n for one in methods for n in script.within(one) if isinstance(n, ast.Compare))
+    return any(kept & texts_in(test) and _has_count(script, test) for test in tests)
+
+
+def _has_count(script: Script, test: ast.Compare) -> bool:
+    """Whether a comparison reads what counts the turns of the loop around it."""
+    loops = script.loops_around(test)[:1]
     counters = {name for loop in loops for name in (*counters_of(loop, script), *turns_of(loop))}
     grown = (n for loop in loops for n in walk(loop) if isinstance(n, ast.AugAssign))
     counters |= {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
-    return isinstance(test, ast.Compare) and bool(names_in(test) & counters)
+    return bool(texts_in(test) & counters)
 
 
 def _counts_in_object(script: Script, length: ast.Call) -> bool:

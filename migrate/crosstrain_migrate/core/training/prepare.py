@@ -28,7 +28,13 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
 from .holders import Held, Holders, is_of_comprehension
-from .in_init import knows_own_length, made_under_condition, places_in_init
+from .in_init import (
+    is_given_kept_length,
+    knows_own_length,
+    made_under_condition,
+    made_with_its_length,
+    places_in_init,
+)
 from .lengths import counted_lengths, lengths_of_turns
 from .numbered import (
     Numbered,
@@ -88,7 +94,7 @@ class Preparing:
             if counted := made_for_steps(self.script, self.roles, s, held, above):
                 self._with_lengths.append(counted)
                 continue
-            if knows_own_length(self.script, s, held):
+            if any(known(self.script, s, held) for known in (knows_own_length, is_given_kept_length)):
                 continue
             held += [one for one in above if not asks_at_each_step(self.script, one, held)]
         by_frame: dict[Frame, list[Held]] = defaultdict(list)
@@ -263,6 +269,10 @@ class Preparing:
             home, last = max((place for _, place in group), key=lambda place: place_of(place[1]))
             self._write(home, last, [one for one, _ in group], behind=True)
         done = {one for one, _ in found}
+        for one in (one for one in those if one not in done):
+            for home, statement in made_with_its_length(self.script, one):
+                self._write(home, statement, [one], behind=True)
+                done.add(one)
         return [one for one in those if one not in done]
 
     def _in_init(self, frame: Frame, those: list[Held]) -> list[Held]:

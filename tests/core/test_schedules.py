@@ -329,7 +329,7 @@ def test_an_attribute_that_tells_the_last_batch_counts_those_of_one_process(tmp_
 more => test
 '' => self.steps > 2
 \n        self.rate = 1 / self.steps => print(i, self.steps)
-\n        self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, self.steps) => i == self.steps
+\n        n = self.steps; self.falling = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1, n) => i == self.steps
 """)
 def test_an_attribute_that_is_no_count_of_one_process_keeps_all_batches(more: str, test: str) -> None:
     after = converted(LAST.format(more=more, test=test))

@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .holders import Held
-from .lengths import counted_lengths
+from .lengths import counted_lengths, is_plain_for_schedules
 from .schedules import OwnSchedule, given_to
 
 
@@ -57,7 +57,8 @@ def made_with_its_length(script: Script, one: Held) -> list[tuple[Frame, ast.stm
         return []
     lengths = (n for n in script.calls_in(home) if ast.unparse(n) == f"len({one.text})")
     kept = [n for n in lengths if _is_kept(script.statement(n)) and place_of(n) > place_of(statement)]
-    return [(home, statement)] if kept else []
+    is_sure = all(is_plain_for_schedules(script, one) for one in kept)
+    return [(home, statement)] if kept and is_sure else []
 
 
 def _is_kept(statement: ast.stmt) -> bool:

@@ -109,9 +109,33 @@ def _is_compared_by_method(script: Script, length: ast.Call) -> bool:
     bound = script.statement(length)
     targets = bound.targets if isinstance(bound, ast.Assign) and all(map(_computes, around)) else []
     kept = {written(one) for one in targets if isinstance(one, ast.Attribute)}
-    methods = script.all_methods(script.class_of(script.frame(length))) if kept else ()
-    tests = (n for one in methods for n in script.within(one) if isinstance(n, ast.Compare))
-    return any(kept & texts_in(test) and _has_count(script, test) for test in tests)
+    methods = [*script.all_methods(script.class_of(script.frame(length)))] if kept else []
+    tests = [n for one in methods for n in script.within(one) if isinstance(n, ast.Compare)]
+    is_compared = any(kept & texts_in(test) and _has_count(script, test) for test in tests)
+    return is_compared and is_plain_for_schedules(script, length)
+
+
+def is_plain_for_schedules(script: Script, length: ast.Call) -> bool:
+    """Whether no schedule of torch goes by a number that attributes keep by a length, but what is given the attribute itself."""
+    if not any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+        return True
+    bound = script.statement(length)
+    kept = (
+        [one for one in bound.targets if isinstance(one, ast.Attribute)]
+        if isinstance(bound, ast.Assign)
+        else []
+    )
+    reads = [
+        read
+        for text in map(written, kept)
+        for home in script.homes(script.frame(length), text)
+        for read in script.reads(home, text)
+    ]
+    around = [[n for n in script.around(read) if isinstance(n, ast.Compare)] for read in reads]
+    return all(
+        _is_in_schedule(script, read) or any(_has_count(script, test) for test in tests)
+        for read, tests in zip(reads, around, strict=True)
+    )
 
 
 def _has_count(script: Script, test: ast.Compare) -> bool:

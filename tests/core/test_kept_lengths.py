@@ -44,6 +44,38 @@ ALL_IN_INIT = ALL_IN_INIT.replace("lr_self.schedule", "lr_schedule")
 GIVEN = ALL_IN_INIT.replace("0.5, self.most", "0.5, epochs * len(self.loader)")
 
 
+LATE = GIVEN.replace("        self.most = self.epochs * len(self.loader)\n", "").replace(
+    "    def rows",
+    "        self.other = nn.Linear(2, 1)\n"
+    "        self.second = torch.optim.SGD(self.other.parameters(), lr=0.1)\n"
+    "        self.most = self.epochs * len(self.loader)\n    def rows",
+)
+LATE = LATE.replace("self.model(x), y)", "self.model(x) + self.other(x), y)").replace(
+    "                self.schedule.step()",
+    "                self.second.step()\n                self.schedule.step()",
+)
+
+
+def test_a_schedule_that_is_made_above_the_place_of_prepare_keeps_the_steps_of_all() -> None:
+    prepared = "self.model, self.other, self.optimizer, self.second, self.loader, self.schedule"
+    after = converted(LATE)
+    assert after.index("epochs * len(self.loader)") < after.index(
+        f"        {prepared} = accelerator.prepare("
+    )
+    assert after.index("accelerator.prepare(") < after.index("self.most = ")
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.5, most)", "get_linear_schedule(optimizer, most)"],
+)
+def test_a_schedule_that_has_it_by_another_name_keeps_the_steps_of_all(made: str) -> None:
+    given = "torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.5, self.most)"
+    text = SCRIPT.replace(f"schedule = {given}", f"most = self.most\n        schedule = {made}")
+    after = converted("from transformers import get_linear_schedule\n" + text)
+    assert ", self.loader, schedule = accelerator.prepare(" in after
+
+
 @pytest.mark.parametrize(
     "text", [SCRIPT, IN_INIT, ALL_IN_INIT, GIVEN], ids=["method", "init", "all", "given"]
 )

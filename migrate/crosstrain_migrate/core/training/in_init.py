@@ -101,10 +101,12 @@ def is_given_kept_length(script: Script, scheduler: Stepped, held: Iterable[Held
     loaders = [one for one in held if one.kind == "loader"]
     places = [(one.text, *place) for one in loaders for place in made_with_its_length(script, one)]
     for one in loaders:
-        init, found = places_in_init(script, one.frame, held)
+        init, found = places_in_init(script, one.frame, [other for other in held if other.frame is one.frame])
         if init is not None and one in found:
-            is_alone = counted_lengths(script, init, one.text, ())
-            places.append((one.text, init, found[one] if is_alone else max(found.values(), key=place_of)))
+            last = max(found.values(), key=place_of)
+            counted = counted_lengths(script, init, one.text, ())
+            is_alone = any(place_of(read) < place_of(last) for read in counted)
+            places.append((one.text, init, found[one] if is_alone else last))
             direct = (n for call in made for n in walk(call) if is_alone and isinstance(n, ast.Call))
             kept |= {(script.frame(n), n) for n in direct if last_name(n.func) == "len"}
     return any(

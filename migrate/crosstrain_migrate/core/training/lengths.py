@@ -116,8 +116,8 @@ def _is_compared_by_method(script: Script, length: ast.Call) -> bool:
 
 
 def is_plain_for_schedules(script: Script, length: ast.Call) -> bool:
-    """Whether no schedule of torch goes by a number that attributes keep by a length, but what is given the attribute itself."""
-    if not any(script.dotted(call.func).startswith("torch.optim.lr_scheduler.") for call in script.calls):
+    """Whether no schedule goes by a number that attributes keep by a length, but what is given the attribute itself."""
+    if not any(_makes_schedule(script, call) for call in script.calls):
         return True
     bound = script.statement(length)
     kept = (
@@ -133,7 +133,8 @@ def is_plain_for_schedules(script: Script, length: ast.Call) -> bool:
     ]
     around = [[n for n in script.around(read) if isinstance(n, ast.Compare)] for read in reads]
     return all(
-        _is_in_schedule(script, read) or any(_has_count(script, test) for test in tests)
+        any(_makes_schedule(script, n) for n in script.around(read) if isinstance(n, ast.Call))
+        or any(_has_count(script, test) for test in tests)
         for read, tests in zip(reads, around, strict=True)
     )
 
@@ -334,6 +335,11 @@ def _counted_with(loop: Loop, counters: set[str]) -> Iterator[str]:
             calls = [part for part in walk(one.value) if isinstance(part, ast.Call)]
             if all(last_name(call.func) == "len" for call in calls) and names_in(one.value) & counters:
                 yield target.id
+
+
+def _makes_schedule(script: Script, call: ast.Call) -> bool:
+    """Whether a call makes a schedule, of torch or, by its name, of another library: `get_linear_schedule_with_warmup(...)`."""
+    return "lr_scheduler" in script.dotted(call.func) or "schedule" in last_name(call.func).lower()
 
 
 def _is_in_schedule(script: Script, node: ast.AST) -> bool:

@@ -71,6 +71,18 @@ options["path"] = "out"
 saver = Saver(**options)
 * np.save(path, [1])
 state = saver.again()
+== and one that a method changes
+class Saver:
+    def __init__(self, path, width=3):
+        self.path = path
+    def again(self):
+        return torch.load(self.path)
+path = time.strftime("%H%M")
+options = dict(path=path, width=4)
+options.update(path="out")
+saver = Saver(**options)
+* np.save(path, [1])
+state = saver.again()
 == a folder that must not be there yet
 path = os.path.join("out", time.strftime("%H%M"))
 if os.path.exists(path):

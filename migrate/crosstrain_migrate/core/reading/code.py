@@ -326,11 +326,12 @@ class Code:
         """What a dictionary that is written out has under a name, `dict(path=path)`, itself or as a variable that holds no other."""
         if isinstance(options, ast.Name):
             frame, text = self.frame(options), options.id
-            made, parts = (
-                self.values(frame, text),
-                (n for n in self.within(frame) if isinstance(n, ast.Subscript)),
-            )
-            is_changed = any(isinstance(n.ctx, ast.Store) and written(n.value) == text for n in parts)
+            made = self.values(frame, text)
+            parts = (n for n in self.within(frame) if isinstance(n, ast.Subscript | ast.Attribute))
+            of_it = [
+                n for n in parts if written(n.value) == text
+            ]  # `options.update(path=other)` may change any
+            is_changed = any(isinstance(n, ast.Attribute) or isinstance(n.ctx, ast.Store) for n in of_it)
             if len(made) != 1 or len(self.stores(frame, text)) != 1 or is_changed:
                 return None
             (options,) = made

@@ -143,7 +143,8 @@ kept = check_output("ls; ffmpegs " + folder, shell=True)
 * if os.path.exists("out"):
 .     answer = input("overwrite? ")
 - os.makedirs("other")
-+ os.makedirs("other", exist_ok=True)
++ with accelerator.main_process_first():
++     os.makedirs("other", exist_ok=not accelerator.is_main_process)
 - log = open("out/log", "a")
 + log = open("out/log" if accelerator.is_main_process else os.devnull, "a")
 """)

@@ -190,6 +190,14 @@ def test_all_have_asked_for_a_folder_before_one_makes_it(asks: str, paths: list[
     assert [train(tmp_path, "script", 2) for _ in paths] == [[path, path] for path in paths]
 
 
+def test_a_folder_that_nothing_asks_for_ends_a_second_run(tmp_path: Path) -> None:
+    text = RENAMED.replace("{make}", "os.mkdir(path)").replace(TAKES, "pass")
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script", 2) == ["one", "one"]
+    with pytest.raises(RuntimeError, match="FileExistsError"):
+        train(tmp_path, "script", 2)
+
+
 ROWS_OF_ITS_NAME = """
 class Rows:
     def __init__(self):

@@ -133,16 +133,44 @@ if not os.path.isdir("out"):
 == a folder of a path, beside the project's own function of that name
 def mkdir(path):
 -     os.mkdir(path)
-+     os.makedirs(path, exist_ok=True)
++     with PartialState().main_process_first():
++         os.makedirs(path, exist_ok=not PartialState().is_main_process)
 --
 - Path("out").mkdir()
-+ Path("out").mkdir(exist_ok=True)
++ with accelerator.main_process_first():
++     Path("out").mkdir(exist_ok=not accelerator.is_main_process)
 - (Path("out") / "in").mkdir()
 + (Path("out") / "in").mkdir(exist_ok=True)
 mkdir("more")
 == a folder whose name is to be kept, which is None
 - made = os.mkdir("out")
-+ made = os.makedirs("out", exist_ok=True)
++ with accelerator.main_process_first():
++     made = os.makedirs("out", exist_ok=not accelerator.is_main_process)
+== a folder that nothing asks for ends the run where it is there, and so those within it
+- os.makedirs(out)
++ with accelerator.main_process_first():
++     os.makedirs(out, exist_ok=not accelerator.is_main_process)
+- os.mkdir(os.path.join(out, "images"))
++ os.makedirs(os.path.join(out, "images"), exist_ok=True)
+- os.mkdir(out + "/models")
++ os.makedirs(out + "/models", exist_ok=True)
+== folders of a loop, none of which may be there
+for name in ["images", "models"]:
+-     os.mkdir(name)
++     with accelerator.main_process_first():
++         os.makedirs(name, exist_ok=not accelerator.is_main_process)
+== a folder that its author removes before
+* shutil.rmtree(out, ignore_errors=True)
++ accelerator.wait_for_everyone()
+- os.makedirs(out)
++ os.makedirs(out, exist_ok=True)
+== a folder about which a caller asks
+def make(path):
+-     os.mkdir(path)
++     os.makedirs(path, exist_ok=True)
+--
+if not os.path.isdir(out):
+    make(out)
 == a folder of another object, which may be a value
 archive = open_archive()
 --

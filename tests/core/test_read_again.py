@@ -155,7 +155,8 @@ name = "run%d" % len(os.listdir("runs"))
 . torch.save(model.state_dict(), name + "/model.pt")
 == of one that all make, each goes by what the main process has found in it
 - os.makedirs("runs")
-+ os.makedirs("runs", exist_ok=True)
++ with accelerator.main_process_first():
++     os.makedirs("runs", exist_ok=not accelerator.is_main_process)
 last = 0
 - for name in os.listdir("runs"):
 + for name in broadcast_object_list([os.listdir("runs")])[0]:

@@ -28,7 +28,8 @@ test_times_in_paths = each_output("""
 - path = time.strftime("%H%M") + ".pt"
 + path = broadcast_object_list([time.strftime("%H%M")])[0] + ".pt"
 - os.makedirs(path)
-+ os.makedirs(path, exist_ok=True)
++ with accelerator.main_process_first():
++     os.makedirs(path, exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
 == a function in which all take the main process's time is called by all
@@ -120,7 +121,8 @@ args["out"] += time.strftime("%H%M")
 args["log"] = os.path.join("runs", "log")
 * np.save(args["out"], [1])
 - os.makedirs(args["log"])
-+ os.makedirs(args["log"], exist_ok=True)
++ with accelerator.main_process_first():
++     os.makedirs(args["log"], exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), args["log"] + "/a.pt")
 state = torch.load(args["log"] + "/a.pt")
 == a time in an entry under which all read again
@@ -211,7 +213,8 @@ args = parser.parse_args()
 + device = accelerator.device
 --
 - os.makedirs(PATH)
-+ os.makedirs(PATH, exist_ok=True)
++ with accelerator.main_process_first():
++     os.makedirs(PATH, exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), PATH)
 state = torch.load(PATH)
 == and in a function

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import FUNCTIONS
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.names import KNOWN
@@ -36,6 +37,7 @@ class Folders:
         self.audience = audience
         self.stamps = stamps
         self._decided: set[ast.AST] = set()  # what all come to alike when they have asked
+        self._new: list[str] = []  # the folders that must not be there
 
     def run(self) -> None:
         calls = (one for one in self.script.calls if writers.makes_folder(self.script, one))
@@ -46,7 +48,7 @@ class Folders:
             if is_statement_call(self.script, call):
                 self._folder(call)
             elif self._is_kept(call) and not self._is_caught(call):
-                self._may_exist(call)
+                self._stop_or_take(call)
         for loop in self.script.table.each(ast.While):
             if self.audience.is_all(loop) and self._draws_free_name(loop):
                 self._wait_below(loop)
@@ -141,7 +143,7 @@ class Folders:
             return
         elif not self._main_process_asks(call, path):
             self._wait_for_answers(call, path)
-            self._may_exist(call)
+            self._stop_or_take(call)
 
     def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
         """What around a call does something else where the folder is there already: it warns, stops, or takes another."""
@@ -184,11 +186,43 @@ class Folders:
             return False
         ends = [one.body[-1] for one in deciding.handlers]
         stops = all(isinstance(one, ast.Raise) or exits(one) for one in ends)
-        if not stops or not self.audience.comes_alike(deciding):
+        return stops and self._stops_main_process(call, deciding)
+
+    def _stop_or_take(self, call: ast.Call) -> None:
+        path = writers.path_of_folder(call)
+        if path is None or not self._must_be_new(call, path) or not self._stops_main_process(call, call):
+            self._may_exist(call)
+
+    def _must_be_new(self, call: ast.Call, path: ast.expr) -> bool:
+        """Whether the folder of an earlier run is meant to end this one: `os.mkdir(path)`, of which nothing has asked, which
+        nothing has removed, and which is not within one that is made so itself."""
+        if any(k.arg == "exist_ok" and getattr(k.value, "value", None) is not False for k in call.keywords):
             return False
-        self._may_exist(call, f"not {self.files.state(call)}.is_main_process")
-        context = f"{self.files.state(call)}.main_process_first()"
-        self.plan.within(statement, RULE, REASON, context, GROUP)
+        frame = self.script.frame(call)
+        made_by = {n for one in walk(path) if isinstance(one, ast.Call) for n in walk(one.func)}  # Path, os
+        names = {n.id for n in walk(path) if isinstance(n, ast.Name) and n not in made_by}
+        given = self.script.callers(frame) if isinstance(frame, FUNCTIONS) else []
+        tests = [
+            one.test for at in (call, *given) for one in self.script.around(at) if isinstance(one, ast.If)
+        ]
+        above = [n for n in walk(frame) if isinstance(n, ast.Call) and n.lineno < call.lineno]
+        asked = [n for n in (*above, *tests) if writers.asks_for_files(n) or _acts(n)]
+        is_asked = any(isinstance(n, ast.Name) and n.id in names for n in walk_all(asked))
+        text = written(path)
+        folders = [written(n).strip("\"'") for one in asked for n in walk(one) if isinstance(n, ast.Constant)]
+        if is_asked or any(one in text for one in (*self._new, *folders)):
+            return False
+        self._new.append(text.strip("\"'"))
+        return True
+
+    def _stops_main_process(self, call: ast.Call, all_come_to: ast.AST) -> bool:
+        """Plans that a folder which is there stops the main process, and with it the run; the others find what it has made."""
+        statement, state = self.script.statement(call), self.files.state(call)
+        is_plain = self.script.dotted(call.func) != "os.mkdir" or len(call.args) + len(call.keywords) == 1
+        if not is_plain or not self.audience.comes_alike(all_come_to):
+            return False
+        self._may_exist(call, f"not {state}.is_main_process")
+        self.plan.within(statement, RULE, REASON, f"{state}.main_process_first()", GROUP)
         return True
 
     def _decide_alike(self, call: ast.Call, deciding: ast.If | ast.Try) -> bool:

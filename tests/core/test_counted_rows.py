@@ -254,3 +254,36 @@ def test_no_bar_is_told_of_where_what_it_counts_is_counted_once_more() -> None:
         "<torch>", "<torch>\nfrom tqdm import tqdm"
     )
     assert not [one for one in notes(script, "CT401") if "bar" in one.reason]
+
+
+PROGRESS = """
+<torch>
+class Progress:
+    def __init__(self, name, total):
+        self.name, self.seen = name, 0
+        self.total = total
+    @property
+    def share(self):
+        return {share}
+    def update(self, number):
+        self.seen += number
+<model>
+def train(progress):
+    for x, y in DataLoader(data, 4):
+        <step loss = F.mse_loss(model(x), y)>
+        progress.update(len(x))
+        if progress.share > 0.5:
+            print("half")
+train(Progress("first", {total}))
+"""
+
+
+@each_row("""
+total => share => is_all
+total=len(data) => self.seen / self.total => True
+100 => self.seen / self.total => False
+len(data) => 8 / self.seen => False  # a mean
+""")
+def test_rows_that_an_object_counts_beside_all(total: str, share: str, is_all: bool) -> None:
+    after = converted(PROGRESS.format(total=total, share=share))
+    assert ("progress.update(len(x) * " in after) == is_all

@@ -58,7 +58,8 @@ from .reading.script import Script
 from .reading.workers import reads_in_order
 from .refusals import known_wrong, not_in_accelerate
 from .training.backward import note_apex, plan_backward, plan_clipping, plan_reduction
-from .training.counted_batches import plan_counted_rows, plan_counts
+from .training.counted_batches import plan_counts
+from .training.counted_rows import plan_counted_rows
 from .training.gpu_batches import plan_gpu_batches
 from .training.kept_state import note_carried_state, note_kept_state
 from .training.local_passes import plan_local_passes

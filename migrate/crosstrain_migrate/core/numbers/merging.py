@@ -18,7 +18,8 @@ from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.core.training.counted_batches import is_length, stands_by_count
+from crosstrain_migrate.core.training.counted_batches import stands_by_count
+from crosstrain_migrate.core.training.counted_rows import is_length
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all

@@ -1,13 +1,11 @@
 """CT201 by use: the number of all batches, `len(rows) // size`, beside a loop's own count of them, and rows that end a pass.
 
 Each process counts its own batches: what is shown, or compared, beside that count is the number of these.
-A count of rows, `seen += args.batch_size`, that stands beside the number of all rows becomes that of all processes again.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
@@ -15,22 +13,19 @@ from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import counters_of, turns_of
-from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
-from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk, walk_all
+from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
+from .counted_rows import is_length, is_rows, plan_position
 from .taken import knows
 
 RULE = "CT201"
 REASON = "a pass has the batches of one process"
 _SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Mod)
-ON_EVERY = "a step takes a batch on every process"
-_TOGETHER = (ast.BinOp, ast.Compare, ast.Call, ast.JoinedStr)  # in which numbers meet
-_SIZE = re.compile(r"batch_?size", re.I)
-_BATCHES = re.compile(r"len\((?![^)]*dataset)[^)]*(loader|batches|dl\b)|/", re.I)  # a number of them
 
 
 def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: dict[ast.AST, str]) -> None:
@@ -60,7 +55,7 @@ def _plan_counted_batches(
             if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
                 _plan_end(plan, accelerators, one.test, counters)
             elif isinstance(one, ast.BinOp) and _is_position(plan.script, data.frame, one, counters):
-                _plan_position(plan, accelerators, one)
+                plan_position(plan, accelerators, one)
             elif (
                 isinstance(one, ast.expr)
                 and (is_dealt or loop in phases or not plan.is_replaced(node))
@@ -262,13 +257,7 @@ def _plan_end(plan: Plan, accelerators: Accelerators, test: ast.expr, counters: 
     for one in test.values if isinstance(test, ast.BoolOp) else [test]:
         left = one.left if isinstance(one, ast.Compare) else None
         if isinstance(left, ast.BinOp) and _is_count_of_rows(left, counters):
-            _plan_position(plan, accelerators, left)
-
-
-def _plan_position(plan: Plan, accelerators: Accelerators, rows: ast.BinOp) -> None:
-    if (accelerator := accelerators.may_be_at(rows)) is not None:
-        code = f"{{rows}} * {accelerator}.num_processes"
-        plan.replace(rows, RULE, "a step takes a batch on every process", code, rows=rows)
+            plan_position(plan, accelerators, left)
 
 
 def _is_position(script: Script, frame: Frame, node: ast.BinOp, counters: set[str]) -> bool:
@@ -286,93 +275,3 @@ def _is_count_of_rows(node: ast.BinOp, counters: set[str]) -> bool:
     """`i * len(x)`, `i * args.batch_size`"""
     count = names_in(node.left)
     return is_rows(node.right) and isinstance(node.op, ast.Mult) and bool(count) and count <= counters
-
-
-def is_rows(node: ast.expr) -> bool:
-    """`len(x)`, `x.size(0)`, `args.batch_size`"""
-    is_size = last_name(node) == "batch_size" or is_method(node, "size") or "shape" in ast.unparse(node)
-    return is_size or (isinstance(node, ast.Call) and last_name(node.func) == "len")
-
-
-def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Counts the rows of all processes where a loop over divided data counts by the size of its batches; a count that grows
-    beside such a one does, too: a run that goes on may compute one from the other. So does a bar that ends with all rows."""
-    script = plan.script
-    for data in roles.data:
-        counts = _counts_rows(script, data.loop) if data.loop is not None else []
-        sizes = _moves_by_rows(script, data.frame, data.loop) if data.loop is not None else []
-        for count in counts:
-            beside = [one for one in counts if written(one.value) == written(count.value)]
-            known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
-            if known and not _takes_mean(script, data.frame, written(count.target)):
-                sizes.append(count.value)
-        for size in sizes:
-            if (accelerator := accelerators.may_be_at(size)) is not None:
-                plan.replace(size, RULE, ON_EVERY, f"{{size}} * {accelerator}.num_processes", size=size)
-
-
-def _moves_by_rows(script: Script, frame: Frame, loop: Loop) -> list[ast.expr]:
-    """The rows by which a loop moves a bar that ends with all of them: `with tqdm(total=len(rows)) as bar`, which an attribute
-    may hold for the loop of another method: `self.bar = bar`."""
-    moves = [n for n in walk(loop) if is_method(n, "update") and n.args and is_rows(n.args[0])]
-    return [one.args[0] for one in moves if _ends_with_rows(script, frame, written(one.func.value))]
-
-
-def _ends_with_rows(script: Script, frame: Frame, bar: str) -> bool:
-    for home in [frame, *(script.frames if bar.startswith("self.") else ())]:
-        names = {bar, *map(written, script.values(home, bar))}
-        calls = (call for call in script.calls_in(home) if script.names_of(call) & names)
-        if any(_is_of_rows(script, home, k.value) for c in calls for k in c.keywords if k.arg == "total"):
-            return True
-    return False
-
-
-def _is_of_rows(script: Script, frame: Frame, end: ast.expr) -> bool:
-    """`len(rows)`, what is computed from it, `len(rows) - held_back`, or a variable that is bound to nothing else."""
-    values = script.values(frame, written(end)) or [end]
-    return all(
-        any(is_length(script, frame, part) for part in walk(one)) and not _BATCHES.search(ast.unparse(one))
-        for one in values
-    )
-
-
-def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:
-    """`seen += args.batch_size`, in each turn of a loop."""
-    return [
-        n
-        for n in walk(loop)
-        if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and script.loops_around(n)[:1] == [loop]
-        if isinstance(n.value, ast.Name | ast.Attribute) and _SIZE.search(last_name(n.value)) is not None
-        if not _changes(loop, n.value)
-    ]
-
-
-def _changes(loop: Loop, size: ast.expr) -> bool:
-    return written(size) in map(written, stores_in(loop))
-
-
-def _meets_all_rows(script: Script, frame: Frame, text: str) -> bool:
-    """Whether a count is computed with, compared with, or given or shown with a length, and no mean is taken by it."""
-    reads = script.reads(frame, text)
-    if _takes_mean(script, frame, text):
-        return False
-    beside = (one for read in reads for one in script.around(read) if isinstance(one, _TOGETHER))
-    return any(is_length(script, frame, part) for part in walk_all(beside))
-
-
-def _takes_mean(script: Script, frame: Frame, text: str) -> bool:
-    parents = map(script.parent, reads := script.reads(frame, text))
-    return any(
-        isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div | ast.FloorDiv) and one.right is of
-        for one, of in zip(parents, reads, strict=True)
-    )
-
-
-def is_length(script: Script, frame: Frame, node: ast.AST) -> bool:
-    """`len(rows)`, or a variable that is bound to nothing else."""
-    if isinstance(node, ast.Name):
-        values = script.values(frame, node.id)
-        return bool(values) and all(
-            isinstance(one, ast.Call) and last_name(one.func) == "len" for one in values
-        )
-    return isinstance(node, ast.Call) and last_name(node.func) == "len" and bool(names_in(node))

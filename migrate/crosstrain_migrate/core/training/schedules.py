@@ -17,7 +17,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from .counted_batches import is_rows
+from .counted_rows import is_rows
 from .ends import ends_by_steps, limits_of_steps, turns_by_steps
 from .holders import Held
 

@@ -124,6 +124,6 @@ if __name__ == "__main__":
     os.environ["MASTER_PORT"] = str(any_free_port())
     n_gpus = PartialState().num_processes
     if n_gpus > 1:
-        run(PartialState().local_process_index, n_gpus, args)
+        run(PartialState().process_index, n_gpus, args)
     else:
         run(0, 1, args)

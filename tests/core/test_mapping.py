@@ -85,7 +85,7 @@ def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes
     for gone in ("init_process_group", "mp.spawn(", "DDP(model", "device_ids", "device_count", ".cuda(gpu"):
         assert gone not in after
     for made in (
-        "work(PartialState().local_process_index, args)",
+        "work(PartialState().process_index, args)",
         "args.processes = PartialState().num_processes",
         "model = accelerator.prepare(model)",
         'default=int(os.environ.get("LOCAL_RANK", 0))',
@@ -102,6 +102,19 @@ def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes
     assert once_more(after) == after
 
 
+def test_a_number_that_is_not_the_groups_rank_is_the_machines_own() -> None:
+    assert "work(PartialState().local_process_index, args)" in converted(NODE.replace("rank=gpu", "rank=8 + gpu"))
+
+
+def test_work_that_is_also_called_without_processes_is_shared_by_those_there_are() -> None:
+    """`run(0, 1)` beside `mp.spawn(run)`: started by the launcher, all would train on the same rows, and write."""
+    spawn = "mp.spawn(work, nprocs=args.processes, args=(args,))"
+    text = NODE.replace(f"    {spawn}", f"    if args.single:\n        work(0, args)\n    else:\n        {spawn}")
+    assert converted(text).count("work(PartialState().process_index, args)") == 2
+    named = text.replace("work(0, args)", "rank = 0\n        work(rank, args)")
+    assert "        rank = PartialState().process_index\n        work(rank, args)\n" in converted(named)
+
+
 def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
     start = '    dist.init_process_group("nccl", init_method=args.url, world_size=args.processes, rank=gpu)\n'
     alone = NODE.replace(start, f"    if gpu >= 0:\n    {start}")
@@ -112,7 +125,7 @@ def test_a_group_that_is_made_under_a_condition_is_made_there() -> None:
 said => becomes
 rank = torch.cuda.current_device()\n    args.seed += rank => rank = PartialState().local_process_index
 rank = torch.cuda.current_device()\n    args.x.to(rank) => rank = accelerator.device
-args.model.share_memory() => work(PartialState().local_process_index, args)
+args.model.share_memory() => work(PartialState().process_index, args)
 args.shard(shard_id=torch.cuda.current_device()) => args.shard(shard_id=PartialState().local_process_index)
 args.find(gpu_id=None if args.x else torch.cuda.current_device()) => gpu_id=None if args.x else PartialState().local_process_index
 args.find(place=None if args.x else torch.cuda.current_device()) => place=None if args.x else accelerator.device

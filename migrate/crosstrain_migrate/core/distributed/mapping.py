@@ -26,7 +26,7 @@ from crosstrain_migrate.syntax.walks import walk_all
 from .flags import SAMPLERS, note_options, plan_flags
 from .group import RULE as GROUP
 from .group import is_called_below, plan_start
-from .processes import is_process, plan_processes
+from .processes import goes_into_group, is_process, plan_alone, plan_processes
 from .wrappers import WRAPPER, has_wrapper, is_wrapper, plan_wrapper
 
 SAMPLER, SPAWN = "CT304", "CT305"
@@ -287,7 +287,18 @@ class Mapping:
             plan_processes(self.plan, call)
             return
         named = dict(zip(("fn", "args"), call.args, strict=False)) | {k.arg: k.value for k in call.keywords}
-        given, code = named.get("args"), f"{{worker}}({self.plan.state(call)}.local_process_index"
+        workers = [
+            f for f in self.script.functions(self.script.last(named["fn"])) if self.script.class_of(f) is None
+        ]
+        index = "local_process_index"
+        if len(workers) == 1:
+            self._own_order(workers[0])
+            plan_alone(self.plan, workers[0], call)
+            is_rank = any(
+                goes_into_group(self.script, workers[0], one.arg, "rank") for one in workers[0].args.args[:1]
+            )
+            index = "process_index" if is_rank else index
+        given, code = named.get("args"), f"{{worker}}({self.plan.state(call)}.{index}"
         holes = {"worker": named["fn"]}
         if isinstance(given, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in given.elts):
             holes |= {f"a{n}": one for n, one in enumerate(given.elts)}
@@ -297,11 +308,6 @@ class Mapping:
         statement = self.script.statement(call)
         kept = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else set()
         self.plan.replace(call, SPAWN, "the launcher starts the processes", f"{code})", **holes)
-        workers = [
-            f for f in self.script.functions(self.script.last(named["fn"])) if self.script.class_of(f) is None
-        ]
-        if len(workers) == 1:
-            self._own_order(workers[0])
         suite = self.script.suite_of(statement)
         for one in suite[suite.index(statement) + 1 :]:  # `while not context.join(): pass`
             if kept & names_in(one):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT305"
 
@@ -27,6 +28,43 @@ def ranks_of(script: Script, process: ast.Call) -> ast.Call | None:
             is_range = last_name(turn.iter.func) == "range" and len(turn.iter.args) == 1
             return turn.iter if is_range and isinstance(turn.target, ast.Name) else None
     return None
+
+
+def goes_into_group(script: Script, read_in: Frame, name: str, key: str, depth: int = 3) -> bool:
+    """Whether a function takes a number as it is for its process group, itself or in a function that is given it: `setup(rank, size)`
+    around `init_process_group("nccl", rank=rank, world_size=size)`."""
+    for read in script.reads(read_in, name) if depth else ():
+        given = script.parent(read)
+        if isinstance(given, ast.keyword) and given.arg == key:
+            return last_name(getattr(script.parent(given), "func", given)) == "init_process_group"
+        if any(goes_into_group(script, *one, key, depth - 1) for one in script.given_on(read)):
+            return True
+    return False
+
+
+def plan_alone(plan: Plan, worker: Function, spawn: ast.Call) -> None:
+    """`run(0, 1, args)` beside `mp.spawn(run, args=(size, args))`: where the launcher has started several processes, they work
+    together there too, but for a branch that is for one process: `if n_gpus > 1: mp.spawn(...)`, `else: run(0, 1, args)`."""
+    script, names = plan.script, [one.arg for one in worker.args.args]
+    numbers = {"rank": (0, "process_index"), "world_size": (1, "num_processes")}
+    tests = [n for one in script.around(spawn) if isinstance(one, ast.If) for n in walk(one.test)]
+    if any(isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Gt | ast.GtE) for one in tests):
+        return
+    for call in (one for one in script.callers(worker) if one is not spawn):
+        given = script.given_by(call, worker)
+        for key, (alone, code) in numbers.items():
+            name = next((one for one in names if goes_into_group(script, worker, one, key)), "")
+            number = _bound_beside(script, call, given[name]) if name in given else None
+            if isinstance(number, ast.Constant) and number.value == alone:
+                plan.replace(number, RULE, "the launcher starts the processes", f"{plan.state(call)}.{code}")
+
+
+def _bound_beside(script: Script, call: ast.Call, given: ast.expr) -> ast.expr:
+    """What a name is bound to in the same block above a call, `rank = 0`, or the expression itself."""
+    suite = script.suite_of(script.statement(call))
+    values = (one for one in script.values(script.frame(call), written(given)) if one.lineno < call.lineno)
+    beside = [one for one in values if script.statement(one) in suite]
+    return beside[-1] if beside else given
 
 
 def plan_processes(plan: Plan, process: ast.Call) -> None:

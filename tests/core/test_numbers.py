@@ -61,6 +61,11 @@ print(total / steps)
 print(total / len(loader.dataset))
 -> accelerator = Accelerator(loss_reduction="sum")
 -> total = accelerator.reduce(total, "sum")
+== a count of all rows that is taken above the loop
+count = len(loader.dataset)
+    total += loss.item() * len(y)
+total /= count
+-> total = accelerator.reduce(total, "sum")
 == a list of which the mean is read
     losses.append(loss.item())
 print(sum(losses) / len(losses))

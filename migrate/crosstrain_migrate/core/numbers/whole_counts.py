@@ -165,8 +165,10 @@ class WholeCounts:
         return is_method(node, "size") and not names_in(node) & self.changed
 
     def _is_whole_length(self, frame: Frame, length: ast.Call, of: ast.expr) -> bool:
-        """Whether a length is taken before its loader is prepared, or is no loader's."""
+        """Whether a length is taken before its loader is prepared, or is no loader's: `len(loader.dataset)`."""
         text = written(of)
+        if text.endswith(".dataset"):
+            return not names_in(of) & self.changed
         anchor = self.plan.prepared.get((frame, text))
         if anchor is not None:
             return place_of(length) < place_of(anchor)

@@ -103,13 +103,17 @@ def test_the_processes_the_group_the_wrapper_and_the_devices_become_the_runtimes
 
 
 def test_a_number_that_is_not_the_groups_rank_is_the_machines_own() -> None:
-    assert "work(PartialState().local_process_index, args)" in converted(NODE.replace("rank=gpu", "rank=8 + gpu"))
+    assert "work(PartialState().local_process_index, args)" in converted(
+        NODE.replace("rank=gpu", "rank=8 + gpu")
+    )
 
 
 def test_work_that_is_also_called_without_processes_is_shared_by_those_there_are() -> None:
     """`run(0, 1)` beside `mp.spawn(run)`: started by the launcher, all would train on the same rows, and write."""
     spawn = "mp.spawn(work, nprocs=args.processes, args=(args,))"
-    text = NODE.replace(f"    {spawn}", f"    if args.single:\n        work(0, args)\n    else:\n        {spawn}")
+    text = NODE.replace(
+        f"    {spawn}", f"    if args.single:\n        work(0, args)\n    else:\n        {spawn}"
+    )
     assert converted(text).count("work(PartialState().process_index, args)") == 2
     named = text.replace("work(0, args)", "rank = 0\n        work(rank, args)")
     assert "        rank = PartialState().process_index\n        work(rank, args)\n" in converted(named)

@@ -32,7 +32,8 @@ def counted_lengths(
         share = script.parent(length)
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
-        counts = _counts_in_loops(script, frame, share) or _tells_the_last(script, share)
+        is_bound = isinstance(share, ast.Assign | ast.Tuple)
+        counts = (is_bound and _counts_in_loops(script, frame, length)) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
@@ -66,7 +67,7 @@ def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
             counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
             or any(script.table.is_inside(call, test) for test in tests)
             or any(isinstance(one, ast.Call) and one in around for one in script.around(call))
-            or _counts_in_loops(script, data.frame, above)
+            or _counts_in_loops(script, data.frame, call)
             or (data.loop in script.loops_around(call) and _stands_by_counter(script, call))
             or (data.loop in script.loops_around(call) and _divides(script, call, data.loop))
             or _is_compared(script, call)
@@ -197,24 +198,28 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
     )
 
 
-def _counts_in_loops(script: Script, frame: Frame, bound: ast.AST | None) -> bool:
-    """Whether a length is bound to a variable that is read in loops alone, beside steps that are counted there; a notebook's
-    cells above its training keep what they have."""
-    if (
-        is_linked(script.text)
-        or not isinstance(bound, ast.Assign)
-        or len(bound.targets) != 1
-        or not isinstance(bound.targets[0], ast.Name)
-    ):
+def _counts_in_loops(script: Script, frame: Frame, length: ast.Call) -> bool:
+    """Whether a length is bound to a variable, `done, n = 0, len(loader)`, that is read in loops alone, beside steps that are
+    counted there; a notebook's cells above its training keep what they have."""
+    target = _target_of(script, length)
+    if is_linked(script.text) or not isinstance(target, ast.Name) or script.loops_around(length):
         return False
-    if not isinstance(bound.value, ast.Call) or script.loops_around(bound):
-        return False
-    name = bound.targets[0].id
-    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == name and n is not bound.targets[0]]
+    reads = [n for n in walk(frame) if isinstance(n, ast.Name) and n.id == target.id and n is not target]
     return bool(reads) and all(
         script.frame(one) is frame and script.loops_around(one) and not _is_in_schedule(script, one)
         for one in reads
     )
+
+
+def _target_of(script: Script, length: ast.Call) -> ast.expr | None:
+    """What a statement binds to a length, or to what a call makes of it, also beside others."""
+    bound = script.statement(length)
+    if not isinstance(bound, ast.Assign) or len(bound.targets) != 1:
+        return None
+    target, value = bound.targets[0], bound.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and length in value.elts:
+        return target.elts[value.elts.index(length)] if len(target.elts) == len(value.elts) else None
+    return target if isinstance(value, ast.Call) else None
 
 
 def _measures_progress(script: Script, frame: Frame, length: ast.Call) -> bool:

@@ -41,8 +41,8 @@ total = epoch or len(loader) => 1 => print(total) => False
 print('{} steps'.format(len(loader))) => 1 => pass => True
 print('{} rows'.format(8 * len(loader))) => 1 => pass => False
 total = tqdm(total=8 * len(loader)) => 1; total.update(8) => pass => True
-done, total = 0, len(loader) => 1; print(i == total) => pass => True
-done, total = 0, len(loader) => 1 => print(total) => False
+done, most = 0, len(loader) => 1; print(i == most) => pass => True
+done, most = 0, len(loader) => 1 => print(most) => False
 total = tqdm(total=8 * len(loader)) => 1 => total.update(8) => False
 total = Bar('train', max=len(loader)) => 1; total.next() => pass => True
 """)

@@ -246,6 +246,25 @@ more = open("more.txt", "rb" if rows else "r").read()
 - table = csv.writer(open("rows.csv", "w"))
 + table = csv.writer(open("rows.csv" if accelerator.is_main_process else os.devnull, "w"))
 table.writerow([1])
+== a log by which all go on, where an earlier run has left it
+resumes = False
+if os.path.isfile("log.txt"):
+    resumes = True
++ accelerator.wait_for_everyone()
+- handler = logging.FileHandler("log.txt")
++ handler = logging.FileHandler("log.txt" if accelerator.is_main_process else os.devnull)
+start = 3 if resumes else 0
+== a log that is gone on with, by the main process
+mode = "a" if os.path.exists("log.txt") else "w"
+- log = open("log.txt", mode)
++ log = open("log.txt" if accelerator.is_main_process else os.devnull, mode)
+log.write("new")
+== the same, by all
+known = os.path.exists("log.txt")
++ accelerator.wait_for_everyone()
+- log = open("log.txt", "a")
++ log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")
+start = 3 if known else 0
 == a log file of the logging module
 log = logging.getLogger()
 - log.addHandler(logging.FileHandler("log.txt"))

@@ -171,6 +171,8 @@ def make(path):
 --
 if not os.path.isdir(out):
     make(out)
+== options that a library writes
+* FLAGS.append_flags_into_file("flags.txt")
 == a folder of another object, which may be a value
 archive = open_archive()
 --

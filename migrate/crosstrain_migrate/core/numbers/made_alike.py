@@ -7,7 +7,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 
-from crosstrain_migrate.core.output.writers import asks_for_files
+from crosstrain_migrate.core.output.on_disk import asks_for_files
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import asks_rank

@@ -14,7 +14,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
-from . import writers
+from . import on_disk
 from .audience import Audience
 from .files import Files
 from .helpers import draws
@@ -36,7 +36,7 @@ def plan_alone(script: Script, files: Files, audience: Audience) -> None:
 
 def _removes_folder(script: Script, function: Function) -> bool:
     calls = script.calls_in(function)
-    makes = any(writers.makes_folder(script, one) for one in calls)
+    makes = any(on_disk.makes_folder(script, one) for one in calls)
     return makes and any(script.dotted(one.func) == "shutil.rmtree" for one in calls)
 
 

@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import Function, place_of
 from crosstrain_migrate.syntax.walks import names_stored_in, walk, walk_all
 
-from . import commands, fetching, writers
+from . import commands, fetching, on_disk, writers
 from .audience import TURNS, Audience
 from .files import Files
 
@@ -166,11 +166,11 @@ class Downloads:
 
     def _reads_or_makes(self, node: ast.If) -> bool:
         """`if exists(path): rows = load(path)`, `else: rows = make(path)`, where `make` writes what it made."""
-        if not node.orelse or not writers.asks_for_files(node.test):
+        if not node.orelse or not on_disk.asks_for_files(node.test):
             return False
         arms = [[n for n in walk_all(arm) if isinstance(n, ast.Call)] for arm in (node.body, node.orelse)]
         for one, other in (arms, reversed(arms)):
-            reads = any(writers.reads_file(self.script, call) for call in one)
+            reads = any(on_disk.reads_file(self.script, call) for call in one)
             makes = [f for call in other if (f := self.files.helpers.called(call)) is not None]
             if reads and any(self.files.helpers.writes(function) for function in makes):
                 return not self._trains(node)
@@ -179,8 +179,8 @@ class Downloads:
     def _fills_folder(self, node: ast.If) -> bool:
         """`if not exists(folder):`, which makes the folder and writes into it: the others would find it half full."""
         calls = [n for n in walk_all(node.body) if isinstance(n, ast.Call)]
-        makes = any(writers.makes_folder(self.script, call) for call in calls)
-        is_asked = makes and writers.asks_for_files(node.test) and not node.orelse
+        makes = any(on_disk.makes_folder(self.script, call) for call in calls)
+        is_asked = makes and on_disk.asks_for_files(node.test) and not node.orelse
         return is_asked and self._fills(calls) and self.audience.comes_alike(node) and not self._trains(node)
 
     def _fills_if_told(self, node: ast.If) -> bool:
@@ -203,16 +203,16 @@ class Downloads:
         returned = [node.value for node in nodes if isinstance(node, ast.Return)]
         is_truth = all(
             (isinstance(one, ast.Constant) and isinstance(one.value, bool))
-            or (isinstance(one, ast.BoolOp | ast.Call | ast.UnaryOp) and writers.asks_for_files(one))
+            or (isinstance(one, ast.BoolOp | ast.Call | ast.UnaryOp) and on_disk.asks_for_files(one))
             for one in returned
         )
-        return bool(returned) and is_truth and any(map(writers.asks_for_files, nodes))
+        return bool(returned) and is_truth and any(map(on_disk.asks_for_files, nodes))
 
     def _makes_once(self, function: Function) -> bool:
         """Whether a function returns at once where its files are there, and makes them where they are not."""
         nodes = walk_all(function.body)
         tests = [n for n in nodes if isinstance(n, ast.If)]
-        asking = [n for n in tests if writers.asks_for_files(n.test)]
+        asking = [n for n in tests if on_disk.asks_for_files(n.test)]
         flags = names_stored_in(*asking)
         ways_out = [
             one
@@ -232,7 +232,7 @@ class Downloads:
         calls = [n for n in walk(test) if isinstance(n, ast.Call) and not is_plain(n)]
         return (
             all(self.script.dotted(call.func).startswith("os.path.") for call in calls)
-            and writers.asks_for_files(test)
+            and on_disk.asks_for_files(test)
             and not asks_rank(test)
             and self._made.isdisjoint(self.files.paths.spelled_in(test))
         )
@@ -241,7 +241,7 @@ class Downloads:
     def _made(self) -> set[str]:
         """How the paths are written that the script makes."""
         calls = [call for call in self.script.calls if self.script.is_reached(call)]
-        folders = [writers.path_of_folder(one) for one in calls if writers.makes_folder(self.script, one)]
+        folders = [on_disk.path_of_folder(one) for one in calls if on_disk.makes_folder(self.script, one)]
         made = {text for one in folders if one is not None for text in self.files.paths.spelled(one)}
         return made | {text for one in calls if self._makes(one) for text in self.files.paths.of_write(one)}
 
@@ -258,13 +258,13 @@ class Downloads:
         """The outermost `if` around a call, in its function, that asks for files."""
         asking = None
         for one in self._inside(call):
-            if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+            if isinstance(one, ast.If) and on_disk.asks_for_files(one.test):
                 asking = one
         return asking
 
     def _asks_at_all(self, frame: Frame) -> bool:
         return is_function_frame(frame) and any(
-            isinstance(n, ast.If) and writers.asks_for_files(n.test) for n in walk(frame)
+            isinstance(n, ast.If) and on_disk.asks_for_files(n.test) for n in walk(frame)
         )
 
     def _first(self, call: ast.Call, statement: ast.stmt) -> None:

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.core.output.helpers import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import OURS, Plan
-from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
+from crosstrain_migrate.core.plan import Plan
+from crosstrain_migrate.core.reading.forms import is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import commands, writers
+from . import commands, on_disk, writers
 from .audience import OWN, Audience
+from .called_helpers import CallsInstead
 from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
 from .stamps import Stamps
@@ -148,7 +149,7 @@ class Files:
             reason = "the main process may change this file before another one has read it"
             self.plan.note(FILE, write, reason, "wait before it: `accelerator.wait_for_everyone()`")
 
-    def _may_wait_at(self, reads: Sequence[ast.Call]) -> bool:
+    def _may_wait_at(self, reads: Sequence[ast.AST]) -> bool:
         return all(self.audience.comes_alike(read) for read in reads)
 
     def _is_needed_by_all(self, statement: ast.stmt) -> bool:
@@ -164,6 +165,11 @@ class Files:
         passes = [data.loop for data in self.accelerators.roles.data]
         in_pass = any(loop in passes for loop in self.script.loops_around(statement))
         return not in_pass and any(draws(call) for call in calls)  # in a pass each draws for itself
+
+    def ask_before(self, opening: ast.stmt, path: ast.expr) -> None:
+        """Plans that all have asked for a file before the main process opens it, where what they do depends on it."""
+        if self.read.decided_by(opening, path) and self._may_wait_at([opening]):
+            self.wait_above(opening, "all have looked for the file before it is there", at=opening)
 
     def leave(self, node: ast.AST) -> None:
         """Says that a file stays every process's."""
@@ -184,7 +190,7 @@ class Files:
                 code = f"from crosstrain.utils import {_SHARE_DRAWS.partition('(')[0]}"
                 self.plan.add(e.AddImport(self.script.module(one), FILE, transaction=GROUP, code=code))
         runs: list[list[ast.stmt]] = []
-        loops = [writers.listing_around(self.script, one) for one in self._guards]
+        loops = [on_disk.listing_around(self.script, one) for one in self._guards]
         alone = [s for s in self._guards if s not in self._ended]  # all wait behind the others
         self._guards += [one for one in loops if one is not None and all(s in alone for s in one.body)]
         outer = [s for s in self._guards if not any(one in self._guards for one in self.script.around(s))]
@@ -266,60 +272,11 @@ class Files:
     # -- functions that only write -----------------------------------------------------------------------------
 
     def _calls_of_helpers(self) -> None:
+        instead = CallsInstead(self.plan, self.accelerators, self.audience, self.helpers)
         for function in self.script.frames:
-            if isinstance(function, ast.Module) or not self.script.is_reached(function.body[0]):
-                continue
-            calls = [c for c in self.script.callers(function) if self._is_ours(c, function)]
-            if (
-                calls
-                and all(self._is_call_of(c, function) for c in calls)
-                and self._is_better(function, calls)
-            ):
-                for call in calls:
+            if not isinstance(function, ast.Module) and self.script.is_reached(function.body[0]):
+                for call in instead.of(function):
                     self._call(call, function)
-
-    def _is_ours(self, call: ast.Call, function: Function) -> bool:
-        """Whether all come to a call, or, to one that only speaks, each for batches of its own."""
-        if self.audience.is_all(call):
-            return True
-        is_spoken = all(writers.speaks(self.script, one) for one in self.helpers.writing(function))
-        return is_spoken and self.audience.of(call) == {OWN}
-
-    def _is_call_of(self, call: ast.Call, function: Function) -> bool:
-        """Whether a call stands alone, and not in a function whose calls are guarded instead."""
-        caller = self.script.frame(call)
-        is_within = (
-            is_function_frame(caller) and self.helpers.only_writes(caller) and self.script.callers(caller)
-        )
-        is_alone = is_statement_call(self.script, call) and not self.script.in_lambda(call)
-        return self.script.last(call.func) == function.name and is_alone and not is_within
-
-    def _is_better(self, function: Function, calls: list[ast.Call]) -> bool:
-        """Whether the calls of a function are guarded rather than what it writes."""
-        count = self.helpers.writes(function)
-        if not count or len(self.script.functions(function.name)) > 1:
-            return False
-        if not self.helpers.only_writes(function):
-            return self._draws_once(function, calls)
-        module = self.script.module(function)
-        if all(self.script.module(call) is not module for call in calls):
-            return True  # other scripts may use that file
-        return len(calls) <= count and not self.helpers.saves_weights(function)
-
-    def _draws_once(self, function: Function, calls: list[ast.Call]) -> bool:
-        """Whether a function that fills a file of which no second process can have one, and draws random numbers, is called
-        outside of the training, where all may wait."""
-        if not any(
-            self.script.dotted(one.func) in writers.CONTAINERS for one in self.helpers.writing(function)
-        ):
-            return False
-        passes = [data.loop for data in self.accelerators.roles.data]
-        may_draw = self.plan.runtime == OURS and self.helpers.only_writes(function, may_draw=True)
-        return may_draw and all(
-            self.audience.comes_alike(call)
-            and not any(one in passes for one in self.script.loops_around(call))
-            for call in calls
-        )
 
     def _call(self, call: ast.Call, function: Function) -> None:
         statement = self.script.statement(call)
@@ -384,6 +341,7 @@ class Files:
         if path is None or not self._waits_before_reads(statement, self.paths.of_write(call), closes=False):
             self.leave(call)
             return
+        self.ask_before(statement, path)
         null_device(self.plan, path, state, FILE, "the other processes write nowhere", GROUP, other)
         for sync in self.script.calls:  # which the null device refuses
             is_sync = self.script.dotted(sync.func) == "os.fsync" and is_statement_call(self.script, sync)

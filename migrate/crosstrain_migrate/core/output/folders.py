@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.names import KNOWN
 from crosstrain_migrate.syntax.nodes import exits, last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
-from . import commands, writers
+from . import commands, on_disk
 from .audience import Audience
 from .files import Files
 from .stamps import Stamps
@@ -40,7 +40,7 @@ class Folders:
         self._new: list[str] = []  # the folders that must not be there
 
     def run(self) -> None:
-        calls = (one for one in self.script.calls if writers.makes_folder(self.script, one))
+        calls = (one for one in self.script.calls if on_disk.makes_folder(self.script, one))
         # A folder about which a test decides may decide about others too.
         for call in sorted(filter(self.audience.is_all, calls), key=lambda one: self._deciding(one) is None):
             if self.script.in_lambda(call) or call in self._decided:
@@ -53,7 +53,7 @@ class Folders:
             if self.audience.is_all(loop) and self._draws_free_name(loop):
                 self._wait_below(loop)
         for test in self.script.table.each(ast.If):
-            asks = writers.listing_around(self.script, test) or test
+            asks = on_disk.listing_around(self.script, test) or test
             if (
                 self._stops_if_there(test, asks)
                 and self.audience.is_all(test)
@@ -69,7 +69,7 @@ class Folders:
             test = self.script.parent(self.script.statement(call))
             if not isinstance(test, ast.If) or len([*test.body, *test.orelse]) > 1:
                 continue
-            is_made = writers.asks_for_files(test.test) and writers.makes_folder(self.script, call)
+            is_made = on_disk.asks_for_files(test.test) and on_disk.makes_folder(self.script, call)
             if is_made and self.audience.is_all(call) and not self._is_caught(call) and not but(call):
                 self._may_exist(call)
 
@@ -77,14 +77,14 @@ class Folders:
         """`if exists(path) and not overwrite: raise`, or `for name in listdir(path):` around `if name == wanted: raise`, outside
         of other loops: what is made there, by whomever, is made later."""
         inner = test.orelse or self.script.table.is_whole_else(test) or self.script.loops_around(asks)
-        missing = [n for n in walk(test.test) if _is_missing(n) and writers.asks_for_files(n)]
+        missing = [n for n in walk(test.test) if _is_missing(n) and on_disk.asks_for_files(n)]
         answers = commands.questions_in(self.script, test)  # all wait for one
         asked = asks.iter if isinstance(asks, ast.For) else test.test
-        return _stops(test.body) and not (inner or missing or answers) and writers.asks_for_files(asked)
+        return _stops(test.body) and not (inner or missing or answers) and on_disk.asks_for_files(asked)
 
     def _draws_free_name(self, loop: ast.While) -> bool:
         """`while True: name = draw(); if not isdir(name): break`"""
-        asked = (n for n in loop.body if isinstance(n, ast.If) and writers.asks_for_files(n.test))
+        asked = (n for n in loop.body if isinstance(n, ast.If) and on_disk.asks_for_files(n.test))
         return isinstance(loop.test, ast.Constant) and any(
             isinstance(one.body[-1], ast.Break) for one in asked
         )
@@ -97,7 +97,7 @@ class Folders:
         suite = self.script.suite_of(top)
         for statement in suite[suite.index(top) + 1 :]:
             calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-            makes = (commands.makes_by_command, writers.makes_folder)
+            makes = (commands.makes_by_command, on_disk.makes_folder)
             if any(made(self.script, one) for one in calls for made in makes):
                 if self.audience.comes_alike(statement):
                     reason = "all have found the name to be free"
@@ -109,7 +109,7 @@ class Folders:
         is_asked = (commands.asks_person, commands.is_answered)
         for call in (c for c in self.script.calls if any(one(self.script, c) for one in is_asked)):
             tests = [one for one in self.script.around(call) if isinstance(one, ast.If)]
-            about_files = next((one for one in reversed(tests) if writers.asks_for_files(one.test)), None)
+            about_files = next((one for one in reversed(tests) if on_disk.asks_for_files(one.test)), None)
             if about_files is not None and self.audience.is_all(about_files) and self._is_closed(about_files):
                 self.files.guard(about_files)
             if self.audience.is_all(call):
@@ -133,7 +133,7 @@ class Folders:
 
     def _folder(self, call: ast.Call) -> None:
         deciding = self._deciding(call)
-        path = writers.path_of_folder(call)
+        path = on_disk.path_of_folder(call)
         if deciding is not None:
             self._one_decides(call, deciding)
         elif path is not None and self.stamps.is_for_one(path):
@@ -148,7 +148,7 @@ class Folders:
     def _deciding(self, call: ast.Call) -> ast.If | ast.Try | None:
         """What around a call does something else where the folder is there already: it warns, stops, or takes another."""
         for one in self.script.around(call):
-            if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+            if isinstance(one, ast.If) and on_disk.asks_for_files(one.test):
                 empties = any(isinstance(n, ast.Call) and last_name(n.func) == "rmtree" for n in walk(one))
                 return one if one.orelse or (len(one.body) > 1 and empties) else None
             if isinstance(one, ast.Try):
@@ -189,7 +189,7 @@ class Folders:
         return stops and self._stops_main_process(call, deciding)
 
     def _stop_or_take(self, call: ast.Call) -> None:
-        path = writers.path_of_folder(call)
+        path = on_disk.path_of_folder(call)
         if path is None or not self._must_be_new(call, path) or not self._stops_main_process(call, call):
             self._may_exist(call)
 
@@ -206,7 +206,7 @@ class Folders:
             one.test for at in (call, *given) for one in self.script.around(at) if isinstance(one, ast.If)
         ]
         above = [n for n in walk(frame) if isinstance(n, ast.Call) and n.lineno < call.lineno]
-        asked = [n for n in (*above, *tests) if writers.asks_for_files(n) or _acts(n)]
+        asked = [n for n in (*above, *tests) if on_disk.asks_for_files(n) or _acts(n)]
         is_asked = any(isinstance(n, ast.Name) and n.id in names for n in walk_all(asked))
         text = written(path)
         folders = [written(n).strip("\"'") for one in asked for n in walk(one) if isinstance(n, ast.Constant)]
@@ -233,11 +233,11 @@ class Folders:
             chain.append(outer)
         top = chain[-1]
         calls = [n for n in walk(top) if isinstance(n, ast.Call)]
-        acting = [one for one in calls if writers.makes_folder(self.script, one) or _acts(one)]
+        acting = [one for one in calls if on_disk.makes_folder(self.script, one) or _acts(one)]
         statements = [self.script.statement(one) for one in acting]
         chain = [n for n in walk(top) if isinstance(n, ast.If)]
         if any(self.script.parent(one) not in chain for one in statements) or self.stamps.differs(
-            writers.path_of_folder(call)
+            on_disk.path_of_folder(call)
         ):
             return False
         suites = {id(suite): suite for suite in map(self.script.suite_of, statements)}.values()
@@ -246,7 +246,7 @@ class Folders:
         knows = partial(self._asks_of_folder, call)
         if not all(self.audience.comes_alike(one, is_same=knows) for one in heads):
             return False
-        makes = [self.script.statement(one) for one in acting if writers.makes_folder(self.script, one)]
+        makes = [self.script.statement(one) for one in acting if on_disk.makes_folder(self.script, one)]
         guarded = [self.files.guard(one) for one in makes]  # each says so where it is not
         if not all(guarded):
             return False
@@ -260,9 +260,9 @@ class Folders:
 
     def _asks_of_folder(self, call: ast.Call, test: ast.expr) -> bool:
         """Whether a test asks for the folder that a call makes, and else for options."""
-        path = written(path_of) if (path_of := writers.path_of_folder(call)) is not None else ""
+        path = written(path_of) if (path_of := on_disk.path_of_folder(call)) is not None else ""
         calls = [n for n in walk(test) if isinstance(n, ast.Call)]
-        return bool(path) and all(writers.asks_for_files(n) and path in written(n) for n in calls)
+        return bool(path) and all(on_disk.asks_for_files(n) and path in written(n) for n in calls)
 
     def _only_raises(self, handler: ast.ExceptHandler) -> bool:
         inside = [n for n in walk_all(handler.body) if isinstance(n, ast.stmt)]
@@ -279,7 +279,7 @@ class Folders:
         `try: os.stat(path)`, `except OSError: os.mkdir(path)`."""
         tries = [one for one in self.script.around(call) if isinstance(one, ast.Try)]
         tried = [n for one in tries for n in walk_all(one.body) if isinstance(n, ast.Call)]
-        return any(one is call or writers.makes_folder(self.script, one) for one in tried)
+        return any(one is call or on_disk.makes_folder(self.script, one) for one in tried)
 
     def _stops(self, call: ast.Call) -> bool:
         """Whether a folder that another process makes meanwhile ends the run: `if not exists(path): mkdir(path)` in a `try`
@@ -296,7 +296,7 @@ class Folders:
     def _may_exist(self, call: ast.Call, where: str = "True") -> None:
         exist = next((k for k in call.keywords if k.arg == "exist_ok"), None)
         name = self.script.dotted(call.func)
-        if (allowed := writers.decides_by_folder(call)) is not None:
+        if (allowed := on_disk.decides_by_folder(call)) is not None:
             self._main_process_decides(call, allowed)
         elif exist is not None:
             if isinstance(exist.value, ast.Constant) and exist.value.value is False:
@@ -318,7 +318,7 @@ class Folders:
         asks, behind = suite[max(suite.index(statement) - 1, 0)], self._behind(statement)
         if behind is None or path is None:
             return False
-        if not isinstance(asks, ast.If) or asks.orelse or not writers.asks_for_files(asks.test):
+        if not isinstance(asks, ast.If) or asks.orelse or not on_disk.asks_for_files(asks.test):
             return False
         is_meant = ast.unparse(path) in ast.unparse(asks.test) and any(map(_acts, walk(asks)))
         if not is_meant or not self._is_closed(asks) or not self.audience.comes_alike(statement):
@@ -334,13 +334,13 @@ class Folders:
         process has removed what all make anew."""
         statement, text = self.script.statement(call), written(path) if path is not None else ""
         outer = self.script.parent(statement)
-        asking = [outer] if isinstance(outer, ast.If) and writers.asks_for_files(outer.test) else []
+        asking = [outer] if isinstance(outer, ast.If) and on_disk.asks_for_files(outer.test) else []
         alike = next(filter(self.audience.comes_alike, (statement, *asking)), None)
         if call in self.files.emptied and alike is not None:
             reason = "the main process has removed the folder before another one makes it"
             self.files.wait_above(alike, reason, RULE, GROUP, at=call)
         for asks, shared in self._questions_above(statement):
-            is_meant = writers.asks_for_files(asks.test) and text in written(asks.test)
+            is_meant = on_disk.asks_for_files(asks.test) and text in written(asks.test)
             if text and is_meant and self.audience.comes_alike(shared):
                 self.files.wait_above(statement, ASKED, RULE, GROUP, at=call)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.output import commands, writers
+from crosstrain_migrate.core.output import commands, on_disk, writers
 from crosstrain_migrate.core.placing.options import origin
 from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.roles import Backward
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.computed_imports import pattern_of
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .audience import Audience
 
@@ -155,6 +155,20 @@ class Reads:
         is_read = self.audience.is_all(call) and self._reads(call, 0)
         return is_read and self.audience.comes_after(*((statement, call) if before else (call, statement)))
 
+    def decided_by(self, opening: ast.stmt, path: ast.expr) -> bool:
+        """Whether code above asks if a file is there that stays open from here on, and does by that what the others would not:
+        `if isfile(log): resumes = True`. How a file is opened, `"a" if isfile(log) else "w"`, is the main process's alone."""
+        suite, texts, inside = self.script.suite_of(opening), self.paths.spelled(path), walk(opening)
+        for above in suite[: suite.index(opening)]:
+            asks = getattr(above, "test", None) or getattr(above, "value", None)
+            if not isinstance(asks, ast.expr) or not on_disk.asks_for_files(asks):
+                continue
+            kept = [written(one) for one in stores_in(above)]
+            reads = [read for text in kept for read in self.script.reads(self.script.frame(above), text)]
+            if texts & self.paths.spelled_in(asks) and any(read not in inside for read in reads):
+                return True
+        return False
+
     def is_of_earlier_run(self, read: ast.Call, statement: ast.stmt) -> bool:
         """Whether a constructor reads what an earlier run has left, above the place where it goes on writing it."""
         frame = self.script.frame(read)
@@ -191,7 +205,7 @@ class Reads:
         is_other = any(is_one(self.script, call) for is_one in (*others, commands.is_command))
         if path is None or self.paths.is_named(path) or is_other:
             return []
-        lists = (c for c in self.script.calls if writers.lists_folder(self.script, c))
+        lists = (c for c in self.script.calls if on_disk.lists_folder(self.script, c))
         later = [c for c in lists if self.audience.is_all(c) and self.audience.comes_after(c, statement)]
         ways = [way for one in later for way in self.audience.ways(one)]
         ends: list[ast.stmt] = []
@@ -207,8 +221,8 @@ class Reads:
         """Where all make a folder behind its removal: `rmtree(out)`, `os.system("rm -rf " + out)`."""
         if not writers.removes_file(self.script, removal) and not commands.removes(self.script, removal):
             return None
-        makes = [c for c in self.script.calls if writers.makes_folder(self.script, c)]
-        made = ((c, writers.path_of_folder(c)) for c in makes if self.audience.is_all(c))
+        makes = [c for c in self.script.calls if on_disk.makes_folder(self.script, c)]
+        made = ((c, on_disk.path_of_folder(c)) for c in makes if self.audience.is_all(c))
         again = [c for c, path in made if path is not None and paths & self.paths.spelled(path)]
         return next((c for c in again if self.audience.comes_after(c, removal)), None)
 
@@ -219,7 +233,7 @@ class Reads:
         return self._readers[call, depth]
 
     def _find_read(self, call: ast.Call, depth: int) -> bool:
-        if writers.reads_file(self.script, call) or commands.is_heard(self.script, call):
+        if on_disk.reads_file(self.script, call) or commands.is_heard(self.script, call):
             return True
         return depth < _CALLS and any(
             self._reads(one, depth + 1)

@@ -172,6 +172,7 @@ class Recorders:
         if not self.audience.is_all(call):
             self.files.leave(call)
             return
+        self.files.ask_before(self.script.statement(call), path)
         null_device(
             self.plan, path, self.files.state(call), FILE, "the other processes log nowhere", "log files"
         )

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
-from . import writers
+from . import on_disk, writers
 from .audience import TURNS, Audience
 from .files import Files
 from .stamps import RULE, Stamps
@@ -58,7 +58,7 @@ def _is_where_missing(script: Script, call: ast.Call) -> bool:
     come one after another only the first one does."""
     below: ast.AST = call
     for one in script.around(call):
-        if isinstance(one, ast.If) and writers.asks_for_files(one.test):
+        if isinstance(one, ast.If) and on_disk.asks_for_files(one.test):
             joins = {type(n.op) for n in walk(one.test) if isinstance(n, ast.BoolOp)}
             is_missing = any(isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.Not) for n in walk(one.test))
             if is_missing and below in one.body and ast.Or not in joins:

@@ -21,7 +21,7 @@ from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
-from . import writers
+from . import on_disk, writers
 from .audience import Audience
 
 RULE = "CT502"
@@ -65,16 +65,16 @@ class Stamps:
 
     def run(self) -> None:
         for call in self.script.calls:
-            if writers.makes_folder(self.script, call) and self.audience.is_all(call):
+            if on_disk.makes_folder(self.script, call) and self.audience.is_all(call):
                 self._take_free_name(call)
         written_to = {
             one for call in self._writes() for one in self._in(writers.path_of_write(self.script, call))
         }
-        decided = [one for call in self._decided() for one in self._in(writers.path_of_folder(call))]
+        decided = [one for call in self._decided() for one in self._in(on_disk.path_of_folder(call))]
         self._read_again |= dict.fromkeys(decided)
         self._reads = True
         for call in self.script.calls:
-            is_read = written_to and call.args and writers.reads_file(self.script, call)
+            is_read = written_to and call.args and on_disk.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
                 self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
             elif call.args and (self._copies_by(call) or self._stops_without(call)):
@@ -105,7 +105,7 @@ class Stamps:
 
     def is_own_number(self, path: ast.expr | None) -> bool:
         """Whether a path holds a number of training, each process's own, and nothing is read there again."""
-        reads = [c.args[0] for c in self.script.calls if c.args and writers.reads_file(self.script, c)]
+        reads = [c.args[0] for c in self.script.calls if c.args and on_disk.reads_file(self.script, c)]
         return self._holds_number(path) and not any(map(self._holds_number, reads))
 
     def _holds_number(self, path: ast.expr | None) -> bool:
@@ -123,13 +123,13 @@ class Stamps:
         """The folders that may exist already where the script says so, `path.mkdir(exist_ok=overwrite)`, those that it makes
         before it spawns its processes, and those that it numbers by what is in a folder which it makes as well."""
         calls = [
-            c for c in self.script.calls if writers.makes_folder(self.script, c) and self.audience.is_all(c)
+            c for c in self.script.calls if on_disk.makes_folder(self.script, c) and self.audience.is_all(c)
         ]
-        is_first, made = self.audience.is_first, {ast.unparse(writers.path_of_folder(c) or c) for c in calls}
-        return [c for c in calls if is_first or writers.decides_by_folder(c) or self._is_numbered(c, made)]
+        is_first, made = self.audience.is_first, {ast.unparse(on_disk.path_of_folder(c) or c) for c in calls}
+        return [c for c in calls if is_first or on_disk.decides_by_folder(c) or self._is_numbered(c, made)]
 
     def _is_numbered(self, folder: ast.Call, made: set[str]) -> bool:
-        found = self._in(writers.path_of_folder(folder))
+        found = self._in(on_disk.path_of_folder(folder))
         lists = [one for one in found if last_name(one.func) in _LISTS and self._may_be_common(one)]
         return (
             bool(found)
@@ -182,15 +182,15 @@ class Stamps:
         asked = {path, *map(written, self.script.values(frame, path)), *names_in(at)}
         bound = set(map(written, stores_in(*statement.body)))
         renamed = sorted(bound & asked)
-        makes = [c for c in self.script.calls_in(frame) if writers.makes_folder(self.script, c)]
-        paths = [at for c in makes if (at := writers.path_of_folder(c)) is not None]
+        makes = [c for c in self.script.calls_in(frame) if on_disk.makes_folder(self.script, c)]
+        paths = [at for c in makes if (at := on_disk.path_of_folder(c)) is not None]
         made = {text for at in paths for text in (written(at), *names_in(at))}
         is_above = bool(made) and all(place_of(statement) < place_of(one) for one in makes)
         if made & {*renamed} and is_above and self._is_agreed_on(statement):
             self._start(statement)
             called = (f for n in walk_all(statement.body) for f in self.script.functions_of(n))
             inner = (c for f in called for c in self.script.calls_in(f))
-            if bound <= made and any(writers.makes_folder(self.script, c) for c in inner):
+            if bound <= made and any(on_disk.makes_folder(self.script, c) for c in inner):
                 self.of_one.append(statement)
             for text in sorted(made & {*renamed}):
                 self._import(statement)
@@ -200,7 +200,7 @@ class Stamps:
     def _take_free_name(self, call: ast.Call) -> None:
         """`path = free_name(path)`, above what makes the folder: a name that a function has counted up to is the main
         process's."""
-        path, frame = writers.path_of_folder(call), self.script.frame(call)
+        path, frame = on_disk.path_of_folder(call), self.script.frame(call)
         text = written(path) if isinstance(path, ast.Name) else ""
         values = self.script.values(frame, text)
         if len(values) == len(self.script.stores(frame, text)) == 1 and place_of(values[0]) < place_of(call):
@@ -214,7 +214,7 @@ class Stamps:
         """Whether a function of the project looks for a name that is free, or calls one that does."""
         functions = self.script.functions_of(call) if depth else []
         return any(
-            any(isinstance(n, ast.While) and writers.asks_for_files(n.test) for n in self.script.within(one))
+            any(isinstance(n, ast.While) and on_disk.asks_for_files(n.test) for n in self.script.within(one))
             or any(self._counts(inner, depth - 1) for inner in self.script.calls_in(one))
             for one in functions
         )

@@ -41,6 +41,7 @@ WRITERS = {
     **dict.fromkeys(("write_text", "write_bytes", "write_html", "write_image", "write_videofile"), 0),
     "save_image": 1,
     "dump_json": 1,
+    "append_flags_into_file": 0,
     **dict.fromkeys(("unlink", "symlink_to", "hardlink_to"), None),
 }
 # `ion` among them: in interactive mode a figure opens its window as soon as it is made.
@@ -55,15 +56,10 @@ _RECORDS = re.compile(r"add_(scalar|scalars|histogram|pr_curve|hparams|embedding
 _RECORDS_OF_WRITER = re.compile(r"add_(image|images|graph|text|figure|video|audio)$")
 _TRACKS = re.compile(r"(mlflow|swanlab)\.(\w+\.)?(log|set_(tag|experiment)|register_model)")
 _WRITER = re.compile(r"writer|board|\btb\b|summary|vis\b|viz\b|logger", re.I)
-_OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
+OPENS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _IN_MEMORY = frozenset({"BytesIO", "StringIO"})
 # Files of other kinds, which cannot be the null device.
 CONTAINERS = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open", "lmdb.open", "shelve.open"})
-_ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
-_LISTS = words("os.listdir os.scandir os.walk glob.glob glob.iglob")
-_READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
-# `TabularDataset(path, format="csv")`
-_OBJECT_OF_FILE = re.compile(r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$")
 _LIBRARY = re.compile(r"^(torch|torchvision|scipy|skimage|imageio|matplotlib|cv2|numpy|pandas|PIL|plotly)\.")
 _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 # Libraries whose functions save together, or have been seen to by other rules.
@@ -75,9 +71,9 @@ _FOLLOWED = 3
 
 def opened_path(script: Script, node: ast.AST) -> ast.expr | None:
     """The path of `open(path, "w")`; None for another call, and for one that reads."""
-    if not isinstance(node, ast.Call) or script.dotted(node.func) not in _OPENS or not node.args:
+    if not isinstance(node, ast.Call) or script.dotted(node.func) not in OPENS or not node.args:
         return None
-    mode = _mode(script, node, 1)
+    mode = mode_of(script, node, 1)
     is_written = set(mode) & set("wax") and ("+" not in mode or _is_never_read(script, node))
     return node.args[0] if is_written else None
 
@@ -126,13 +122,13 @@ def opens_to_write(script: Script, node: ast.AST) -> bool:
         return {"map_size"} == {k.arg for k in node.keywords} & {"map_size", "readonly"}
     if name == "shelve.open":
         return "'r'" not in map(ast.unparse, (*node.args[1:], *(k.value for k in node.keywords)))
-    if name in _OPENS | CONTAINERS:
-        return bool(set(_mode(script, node, 1)) & set("wax"))
+    if name in OPENS | CONTAINERS:
+        return bool(set(mode_of(script, node, 1)) & set("wax"))
     is_path = is_method(node, "open") and not name.startswith("PIL.")
-    return is_path and any(set(_mode(script, node, at)) & set("wax") for at in (0, 1))
+    return is_path and any(set(mode_of(script, node, at)) & set("wax") for at in (0, 1))
 
 
-def _mode(script: Script, call: ast.Call, position: int) -> str:
+def mode_of(script: Script, call: ast.Call, position: int) -> str:
     """The mode in which a call opens a file; empty where it is not known."""
     given = next((k.value for k in call.keywords if k.arg == "mode"), None)
     if given is None and len(call.args) > position:
@@ -193,7 +189,7 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return not writes_memory(script, call)
     if is_command(script, call):
         return is_statement_call(script, call) and not _HARMLESS_COMMAND.match(command_of(*call.args[:1]))
-    if _of_project(script, call) and not _LIBRARY.match(name):
+    if is_of_project(script, call) and not _LIBRARY.match(name):
         return False
     if last in WRITERS or _TRACKS.match(name):
         return not writes_memory(script, call)
@@ -218,7 +214,7 @@ def records(_: Script, call: ast.Call) -> bool:
     return is_plain or (_RECORDS_OF_WRITER.match(last) is not None and _WRITER.search(of) is not None)
 
 
-def _of_project(script: Script, call: ast.Call) -> bool:
+def is_of_project(script: Script, call: ast.Call) -> bool:
     """Whether the project has a function of that name, or, where an object is asked, `video.save(path)`, a method."""
     named = script.functions(last_name(call.func))
     # `Path("out").mkdir()`: an object, not a module.
@@ -287,68 +283,12 @@ def saves_weights(script: Script, call: ast.Call) -> bool:
     return script.dotted(call.func) == "torch.save" and len(call.args) + len(call.keywords) >= 2
 
 
-def makes_folder(script: Script, call: ast.Call) -> bool:
-    """Whether a call makes a folder: `os.makedirs(path)`, `path.mkdir()`, and not a function of the project of that name."""
-    name = script.dotted(call.func)
-    if name in ("os.mkdir", "os.makedirs"):
-        return True
-    return is_method(call, "mkdir") and not name.startswith("os.") and not _of_project(script, call)
-
-
-def path_of_folder(call: ast.Call) -> ast.expr | None:
-    """The folder that a call makes: `os.makedirs(path)`, `path.mkdir()`."""
-    if isinstance(call.func, ast.Attribute) and written(call.func.value) != "os":
-        return call.func.value
-    return call.args[0] if call.args else None
-
-
-def decides_by_folder(call: ast.Call) -> ast.expr | None:
-    """The option by which a script allows a folder to exist already, unless it is a constant."""
-    given = next((k.value for k in call.keywords if k.arg == "exist_ok"), None)
-    return None if isinstance(given, ast.Constant) else given
-
-
-def asks_for_files(test: ast.AST) -> bool:
-    """Whether code looks for files."""
-    return any(isinstance(n, ast.Call) and last_name(n.func) in _ASKS for n in walk(test))
-
-
-def lists_folder(script: Script, call: ast.Call) -> bool:
-    """Whether a call looks for files of any name."""
-    is_found = is_method(call, "glob", "rglob", "iterdir") or script.dotted(call.func) in _LISTS
-    return is_found or last_name(call.func) in ("ImageFolder", "DatasetFolder")
-
-
-def listing_around(script: Script, statement: ast.stmt) -> ast.For | None:
-    """The loop of a statement, `for name in os.listdir(folder):`, where nothing reads the name behind it. What the main
-    process removes there is gone when another process asks for it."""
-    loop = script.parent(statement)
-    if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.target, ast.Name):
-        return None
-    reads = script.reads(script.frame(loop), loop.target.id)
-    is_listing = asks_for_files(loop.iter) and all(loop in script.around(read) for read in reads)
-    return loop if is_listing else None
-
-
-def reads_file(script: Script, call: ast.Call) -> bool:
-    name, last = script.dotted(call.func), last_name(call.func)
-    if name in _OPENS | CONTAINERS | {"PIL.Image.open"} or (
-        is_method(call, "open") and _mode(script, call, 0)
-    ):
-        return not opens_to_write(script, call)
-    if name in ("os.path.isfile", "os.path.exists"):  # `assert os.path.isfile(path)`
-        return isinstance(script.statement(call), ast.Assert)
-    if _OBJECT_OF_FILE.search(last):
-        return script.class_made(call) is None  # what one of the project reads stands there
-    return last != "load_state_dict" and _READS.match(last) is not None
-
-
 def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     """The argument that names the file which a call writes."""
     if (path := opened_path(script, call)) is not None:
         return path
     if is_method(call, "open") and opens_to_write(script, call):
-        is_of_path = script.dotted(call.func) not in _OPENS | CONTAINERS and _mode(script, call, 0)
+        is_of_path = script.dotted(call.func) not in OPENS | CONTAINERS and mode_of(script, call, 0)
         return call.func.value if is_of_path else call.args[0]
     if (path := written_elsewhere(script, call)) is not None:
         return path

@@ -131,6 +131,21 @@ try:
 except Exception:
     rows = MNIST("data", download=True)
     raise
+== what is loaded, or made and kept where it is not there yet
++ with accelerator.main_process_first():
+. try:
+.     words = load_words("words.json")
+. except FileNotFoundError:
+.     words = ["a"]
+.     with open("words.json", "w") as file:
+.         json.dump(words, file)
+== another file than the one that is loaded
+try:
+    words = load_words("words.json")
+except FileNotFoundError:
+    words = ["a"]
+*     with open("missing.json", "w") as file:
+.         json.dump(words, file)
 == a file that is read, and a method of that name
 class Log:
     def open(self, path):

@@ -26,7 +26,7 @@ RULE = "CT404"
 GROUP = "downloads"
 REASON = "one process downloads, the others read"
 _LEFT = "every process downloads this, and one may read what another still writes"
-_WHOLE = (ast.Assign, ast.Expr, ast.AnnAssign, ast.Return, ast.If, ast.AugAssign)
+_WHOLE = (ast.Assign, ast.Expr, ast.AnnAssign, ast.Return, ast.If, ast.AugAssign, ast.Try)
 
 
 class Downloads:
@@ -67,6 +67,9 @@ class Downloads:
                 paths = {text for one in call.args for text in self.files.paths.spelled(one)}
                 self._kept(call, paths, helper)
         self._plan_tests(self._reads_or_makes, self._fills_folder)
+        for tried in self.script.table.each(ast.Try):
+            if self.script.is_reached(tried) and self.audience.is_all(tried) and self._loads_or_makes(tried):
+                self._plan(tried, [tried])
         for frame in self.script.reached_frames:
             if is_function_frame(frame) and self._makes_once(frame):
                 calls = self._calls_of(frame, 4)
@@ -175,6 +178,18 @@ class Downloads:
             if reads and any(self.files.helpers.writes(function) for function in makes):
                 return not self._trains(node)
         return False
+
+    def _loads_or_makes(self, node: ast.Try) -> bool:
+        """`try: words = load(path)`, `except OSError: save(words := build(), path)`: the others would find it half written."""
+        tried = [n for n in walk_all(node.body) if isinstance(n, ast.Call)]
+        reads = [call for call in tried if on_disk.reads_file(self.script, call)]
+        made = [n for handler in node.handlers for n in walk(handler) if isinstance(n, ast.Call)]
+        writes = [call for call in made if self._fills([call]) or writers.opens_to_write(self.script, call)]
+        read, written = (
+            {text for call in calls for one in call.args for text in self.files.paths.spelled(one)}
+            for calls in (reads, writes)
+        )
+        return bool(read & written) and self.audience.comes_alike(node) and not self._trains(node)
 
     def _fills_folder(self, node: ast.If) -> bool:
         """`if not exists(folder):`, which makes the folder and writes into it: the others would find it half full."""

@@ -56,6 +56,20 @@ def dump(path):
 + with accelerator.main_process_first():
 . rows = dump("rows")
 text = yaml.dump("rows")
+== a function whose files are there if what one of them says is right
+def prepared(folder):
+    if os.path.exists(folder + "/rows.json"):
+        with open(folder + "/rows.json") as file:
+            if json.load(file):
+                return folder
+    for i in range(9):
+        sitk.WriteImage(image(i), folder + "/%d.nii" % i)
+    with open(folder + "/rows.json", "w") as file:
+        json.dump([9], file)
+    return folder
+--
++ with accelerator.main_process_first():
+. folder = prepared("data")
 == a class that an option chooses, which downloads by itself, and one that the file makes
 from torchvision.datasets.utils import download_url
 class Birds:

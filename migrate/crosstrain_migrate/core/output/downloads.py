@@ -232,9 +232,12 @@ class Downloads:
         ways_out = [
             one
             for one in tests
-            if isinstance(one.body[-1], ast.Return)
-            and one in function.body
-            and (one in asking or names_in(one.test) & flags)
+            if one in function.body
+            and (
+                any(isinstance(n, ast.Return) for n in walk_all(one.body))
+                if one in asking
+                else isinstance(one.body[-1], ast.Return) and names_in(one.test) & flags
+            )
         ]
         if not ways_out:
             return False

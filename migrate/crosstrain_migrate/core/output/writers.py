@@ -39,7 +39,7 @@ WRITERS = {
     ),
     **dict.fromkeys(("to_csv", "to_pickle", "to_excel", "to_parquet", "tofile", "save_pretrained"), 0),
     **dict.fromkeys(("write_text", "write_bytes", "write_html", "write_image", "write_videofile"), 0),
-    "save_image": 1,
+    **dict.fromkeys(("save_image", "WriteImage"), 1),
     "dump_json": 1,
     "append_flags_into_file": 0,
     **dict.fromkeys(("unlink", "symlink_to", "hardlink_to"), None),

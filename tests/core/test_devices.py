@@ -31,6 +31,8 @@ device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu") => devic
 device = torch.device("cuda" if args else "cpu") => device = accelerator.device
 device = "cuda:%d" % args if args else 0 => device = accelerator.device if args else 0
 place: str = "cuda" if args else "cpu" => place: str = accelerator.device.type
+import shapes\n    rows = shapes.Batch(args, "cuda") => rows = shapes.Batch(args, accelerator.device.type)
+import shapes\n    rows = shapes.name(args, "cuda") => rows = shapes.name(args, "cuda")
 weights = torch.ones(2, device="cuda") => weights = torch.ones(2, device=accelerator.device)
 state = torch.load("w", map_location="cuda:" + str(args)) => torch.load("w", map_location=accelerator.device)
 state = torch.load("w", map_location="cuda:%d" % args) => torch.load("w", map_location=accelerator.device)

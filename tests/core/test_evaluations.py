@@ -521,6 +521,24 @@ DEALT += [
         absent=("last=True",),
     ),
 ]
+DELETED_TEXT = """
+for x, y in test_loader:
+    x += 1
+{gone}
+hits = 0
+for x, y in test_loader:
+    with torch.no_grad():
+        hits += (model(x).argmax(1) == y).sum().item()
+print(hits, x.shape)
+"""
+DELETED = [
+    ("a batch that is deleted above, of which one process may have none", "del x", ("x = None",), ()),
+    ("a batch that another loop has left", "pass", (), ("x = None",)),
+]
+DEALT += [
+    after_training(name, DELETED_TEXT.format(gone=gone), *made, absent=left)
+    for name, gone, made, left in DELETED
+]
 KEPT_BY_MODEL = """
 class Net(nn.Module):
     def forward(self, x, y):

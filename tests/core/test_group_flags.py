@@ -100,6 +100,32 @@ def test_a_launcher_that_is_chosen_by_an_option_is_torchs_where_processes_are_la
     assert 'default="none"' in converted(text.replace('"pytorch"', '"mpi"'))
 
 
+WITHOUT_CUDA = """import os, torch
+import torch.distributed as dist
+args = object()
+args.many = int(os.environ.get("WORLD_SIZE", 1)) > 1
+if torch.cuda.is_available():
+    args.device = "cuda"
+else:
+    args.many = False
+    args.device = "cpu"
+if args.many:
+    dist.init_process_group("nccl")
+<model>
+if args.many:
+    model = torch.nn.parallel.DistributedDataParallel(model)
+for x, y in DataLoader(data, 4, sampler=DistributedSampler(data) if args.many else None):
+    <step loss = model(x).mean()>
+"""
+
+
+def test_a_group_does_not_depend_on_cuda() -> None:
+    """Launched on the CPU, each process would train alone, on all rows."""
+    assert "    args.many = PartialState().num_processes > 1\n" in converted(WITHOUT_CUDA)
+    other = WITHOUT_CUDA.replace("if torch.cuda.is_available():", "if args.first:")
+    assert "    args.many = False\n" in converted(other)
+
+
 ALONE = """import os, torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader

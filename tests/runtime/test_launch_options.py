@@ -121,6 +121,13 @@ def test_chosen_devices_are_those_of_the_caller() -> None:
             resolve(LaunchOptions(gpu_ids=ids), FOUR_GPUS, within)
 
 
+def test_a_script_on_the_cpu_finds_no_cuda_by_itself() -> None:
+    """`torch.cuda.set_device(accelerator.device)` under `if torch.cuda.is_available():` would stop with the CPU."""
+    within = {"CUDA_VISIBLE_DEVICES": "4,5"}
+    assert resolve(LaunchOptions(cpu=True), FOUR_GPUS, within).environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert "CUDA_VISIBLE_DEVICES" not in resolve(LaunchOptions(), FOUR_GPUS, within).environment
+
+
 def test_threads_and_hash_seed_unless_the_caller_chose_them() -> None:
     two = resolve(LaunchOptions(num_processes=2), NO_DEVICE, {}).environment
     assert two["OMP_NUM_THREADS"] == str(max(1, usable_cores() // 2))

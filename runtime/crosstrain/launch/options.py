@@ -128,6 +128,9 @@ def resolve(
     origin = dict(_given(options) if origin is None else origin)
     used = CHIPS if options.tpu else Devices() if options.cpu else devices
     count = 0 if environ.get(SHARE) == "1" else used.count
+    if options.cpu:  # a script that asks for CUDA by itself finds none, and puts nothing there
+        environment[VISIBLE_DEVICES["cuda"]] = ""
+        origin[VISIBLE_DEVICES["cuda"]] = "cpu"
     if used.one_process:
         count = _processes_of_xla(options, environ)
         environment |= _unless_chosen("PJRT_DEVICE", "TPU", "tpu", environ, origin)

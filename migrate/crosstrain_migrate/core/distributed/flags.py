@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.placing.cuda_alone import holds_with_cuda
 from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.placing.ranks import KNOWN
 from crosstrain_migrate.core.placing.ranks import RULE as NUMBERS
@@ -18,7 +19,7 @@ from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import defaults_by_name
+from crosstrain_migrate.syntax.nodes import defaults_by_name, written
 
 RULE = "CT303"
 SAMPLERS = re.compile(r"Distributed\w*Sampler$|^RASampler$")
@@ -35,20 +36,42 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 def plan_flags(plan: Plan, accelerators: Accelerators) -> None:
     """`distributed = False`, written into the script, under which it makes no group: where several processes are launched,
-    it is true."""
+    it is true, also where there is no CUDA."""
     script = plan.script
     for call in (one for one in script.calls if script.makes_group(one)):
         tests = [one.test for one in script.around(call) if isinstance(one, ast.If)]
-        for test in (one for one in tests if isinstance(one, ast.Name)):
-            own, module = script.frame(test), script.module(test)
-            frame = own if script.binds(own, test.id) else module
-            values = script.values(frame, test.id)
-            is_off = len(values) == 1 and isinstance(values[0], ast.Constant) and values[0].value is False
-            if not is_off or len(script.stores(frame, test.id)) != 1:
-                continue
-            if not accelerators.is_early(values[0]):
-                code = f"{plan.state(values[0])}.num_processes > 1"
-                plan.replace(values[0], RULE, "the launcher's processes are a group", code)
+        for value in (
+            off for test in tests for off in (_off_always(script, test), _off_without_cuda(script, test))
+        ):
+            if value is not None and not accelerators.is_early(value):
+                code = f"{plan.state(value)}.num_processes > 1"
+                plan.replace(value, RULE, "the launcher's processes are a group", code)
+
+
+def _off_always(script: Script, test: ast.expr) -> ast.expr | None:
+    """The one value of a variable that is bound once, to False."""
+    if not isinstance(test, ast.Name):
+        return None
+    own = script.frame(test)
+    frame = own if script.binds(own, test.id) else script.module(test)
+    values = script.values(frame, test.id)
+    is_off = len(values) == 1 and _is_false(values[0]) and len(script.stores(frame, test.id)) == 1
+    return values[0] if is_off else None
+
+
+def _off_without_cuda(script: Script, test: ast.expr) -> ast.expr | None:
+    """`args.many = WORLD_SIZE > 1`, but `if args.cuda and torch.cuda.is_available(): ...`, `else: args.many = False`"""
+    values = script.values(script.frame(test), written(test))
+    chosen = [(one, script.parent(script.statement(one))) for one in values if _is_false(one)]
+    for value, choice in chosen if len(values) == len(chosen) + 1 else ():
+        is_else = isinstance(choice, ast.If) and script.statement(value) in choice.orelse
+        if is_else and isinstance(choice, ast.If) and holds_with_cuda(script, choice.test):
+            return value
+    return None
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
 
 
 def tell_ranks(plan: Plan) -> None:

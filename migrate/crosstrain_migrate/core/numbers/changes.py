@@ -152,8 +152,12 @@ def binding(script: Script, root: ast.expr) -> tuple[ast.stmt, ast.expr | None] 
 
 
 def has_start(script: Script, loop: ast.stmt, text: str) -> bool:
-    """Whether a function binds a variable above a loop: a process may have no batch at all."""
-    return any(place_of(store) < place_of(loop) for store in script.stores(script.frame(loop), text))
+    """Whether a function binds a variable above a loop, and does not delete it: a process may have no batch at all."""
+    frame = script.frame(loop)
+    gone = [n for n in script.within(frame) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)]
+    changes = [*script.stores(frame, text), *(n for n in gone if n.id == text)]
+    above = [one for one in changes if place_of(one) < place_of(loop)]
+    return bool(above) and max(above, key=place_of) not in gone
 
 
 def is_bound_before(script: Script, loop: ast.stmt, text: str) -> bool:

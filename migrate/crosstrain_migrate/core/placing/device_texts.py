@@ -61,6 +61,8 @@ class DeviceTexts:
                 self.edits.place(node, as_text=True)
             elif any("device" in name for _, name in self.script.given_on(node)):  # `move(x, "cuda")`
                 self.edits.place(node, as_text=is_asked_as_text(self.script, node))
+            elif self._is_of_library(parent):  # `Batch(rows, fields, "cuda")`
+                self.edits.place(node, as_text=True)
         elif isinstance(parent, ast.keyword):
             if parent.arg in ("device", "map_location"):
                 self.edits.place(node, as_text=is_asked_as_text(self.script, node))
@@ -79,6 +81,12 @@ class DeviceTexts:
             ]
             if any("device" in str(key).lower() for key in keys):
                 self.edits.place(node, as_text=True)
+
+    def _is_of_library(self, call: ast.Call) -> bool:
+        """Whether a call makes an object of a library beside torch, whose own classes that take such a text are known."""
+        name = self.script.dotted(call.func)
+        is_class = last_name(call.func)[:1].isupper() and self.script.is_of_library(call.func)
+        return is_class and not name.startswith("torch.") and not self.script.run_by(call)
 
     def _is_where_to_load(self, target: ast.expr) -> bool:
         """`loc`, which is given as a `map_location`, or as a `device`."""

@@ -32,6 +32,17 @@ test_times_in_paths = each_output("""
 +     os.makedirs(path, exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== a temporary file whose random name is each process's own, which removes it
+name = str(uuid.uuid4())
+json.dump(rows.tolist(), open(name + ".json", "w"))
+path = name + ".json"
+found = json.load(open(path))
+os.remove(name + ".json")
+== the same, by a name that a seed makes alike
+name = str(random.choice("abc"))
+* json.dump(rows.tolist(), open(name + ".json", "w"))
+~ print(name)
+* os.remove(name + ".json")
 == a function in which all take the main process's time is called by all
 def new(name):
 -     return time.strftime("%H%M") + name

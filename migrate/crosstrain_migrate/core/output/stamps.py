@@ -7,43 +7,25 @@ each takes the main process's time or name.
 from __future__ import annotations
 
 import ast
-import re
-from collections import defaultdict
-from functools import cached_property
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.placing.options import Options
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
+from crosstrain_migrate.core.reading.forms import is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
-from crosstrain_migrate.syntax.program import Region
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from . import on_disk, writers
 from .audience import Audience
+from .stamp_sources import DRAWS, IDS, LISTS, MADE, NAMES, NUMBERS, OWN, Sources, is_of_system
 
 RULE = "CT502"
 GROUP = "stamps"
 REASON = "all processes have the main process's path"
-_NAMES = frozenset(
-    {
-        *("now", "today", "utcnow", "time", "time_ns", "strftime", "ctime", "asctime", "localtime"),
-        *("uuid4", "uuid1", "getpid", "glob", "iglob", "listdir"),
-    }
-)
-_LISTS = frozenset({"glob", "listdir"})
-_DRAWS = frozenset({"randint", "randrange", "getrandbits", "token_hex", "random", "choice", "choices"})
-# A number or letters of a name, where a module of this name draws them.
-_OF_RANDOM = re.compile(r"(random|choices?)$")
-# On disk, by each process for itself.
-_MADE = frozenset({"mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile"})
 _COPIES = frozenset({"shutil.copy", "shutil.copyfile", "shutil.copy2", "shutil.copytree"})
 _ASKS = frozenset({"os.path.exists", "os.path.isfile", "os.path.isdir"})
 _MISSING = frozenset({"FileNotFoundError", "IOError", "OSError"})  # a file is missing on every process
-_NUMBERS = frozenset({"item"})  # of the batches that a process trains on
-_DEPTH = 9
 
 
 class Stamps:
@@ -55,10 +37,7 @@ class Stamps:
         self.accelerators = accelerators
         self.audience = audience
         self._read_again: dict[ast.Call, None] = {}  # in their order
-        self._common: set[ast.Call] = set()
-        self._keys: set[str] = set()  # of the entries under which something is written
-        self._reads = False
-        self._options = Options(self.script)
+        self.sources = Sources(self.script, accelerators.roles)
         self._starts: list[ast.stmt] = []
         # In which the main process finds a name, and makes the folder as well.
         self.of_one: list[ast.stmt] = []
@@ -68,18 +47,23 @@ class Stamps:
             if on_disk.makes_folder(self.script, call) and self.audience.is_all(call):
                 self._take_free_name(call)
         written_to = {
-            one for call in self._writes() for one in self._in(writers.path_of_write(self.script, call))
+            one
+            for path in (writers.path_of_write(self.script, call) for call in self._writes())
+            if not self._is_removed(path)
+            for one in self.sources.of(path)
         }
-        decided = [one for call in self._decided() for one in self._in(on_disk.path_of_folder(call))]
+        decided = [one for call in self._decided() for one in self.sources.of(on_disk.path_of_folder(call))]
         self._read_again |= dict.fromkeys(decided)
-        self._reads = True
+        self.sources.reads = True
         for call in self.script.calls:
             is_read = written_to and call.args and on_disk.reads_file(self.script, call)
             if is_read and self.audience.is_all(call):
-                self._read_again |= dict.fromkeys(one for one in self._in(call.args[0]) if one in written_to)
+                self._read_again |= dict.fromkeys(
+                    one for one in self.sources.of(call.args[0]) if one in written_to
+                )
             elif call.args and (self._copies_by(call) or self._stops_without(call)):
-                self._read_again |= dict.fromkeys(self._in(call.args[0]))
-        self._reads = False
+                self._read_again |= dict.fromkeys(self.sources.of(call.args[0]))
+        self.sources.reads = False
         stamps = sorted(filter(self._may_be_common, self._read_again), key=place_of)
         for call in self.script.calls:
             self._take_name(call)
@@ -88,20 +72,27 @@ class Stamps:
                 self._start(stamp)
                 self._make_common(stamp)
             else:
-                self._common.add(stamp)  # `now()` of `now().strftime(...)`
+                self.sources.common.add(stamp)  # `now()` of `now().strftime(...)`
 
     def differs(self, path: ast.expr | None) -> bool:
         """Whether a path is put together from such a text, here or where its parts are bound."""
-        return bool(self._in(path))
+        return bool(self.sources.of(path))
 
     def is_for_one(self, path: ast.expr | None) -> bool:
         """Whether it is, and nothing is read there again: the main process's file is enough."""
-        found = self._in(path)
+        found = self.sources.of(path)
         return bool(found) and self._read_again.keys().isdisjoint(found)
 
     def is_temporary(self, path: ast.expr | None) -> bool:
-        """Whether a path is in a temporary file or folder, which each process makes for itself."""
-        return bool(self._in(path, _MADE))
+        """Whether a path is in a temporary file or folder, which each process makes for itself, or has a random name and is
+        removed in the same function."""
+        return bool(self.sources.of(path, MADE)) or self._is_removed(path)
+
+    def _is_removed(self, path: ast.expr | None) -> bool:
+        drawn = [one for one in self.sources.of(path, OWN) if last_name(one.func) in IDS or is_of_system(one)]
+        calls = self.script.calls_in(self.script.frame(path)) if path is not None and drawn else []
+        removed = (c for c in calls if c.args and writers.removes_file(self.script, c))
+        return any(one in drawn for call in removed for one in self.sources.of(call.args[0], OWN))
 
     def is_own_number(self, path: ast.expr | None) -> bool:
         """Whether a path holds a number of training, each process's own, and nothing is read there again."""
@@ -109,7 +100,7 @@ class Stamps:
         return self._holds_number(path) and not any(map(self._holds_number, reads))
 
     def _holds_number(self, path: ast.expr | None) -> bool:
-        return any(last_name(one.func) in _NUMBERS for one in self._in(path, _NUMBERS))
+        return any(last_name(one.func) in NUMBERS for one in self.sources.of(path, NUMBERS))
 
     def _writes(self) -> list[ast.Call]:
         makes = (writers.saves_weights, writers.writes_file, writers.opens_to_write)
@@ -129,8 +120,8 @@ class Stamps:
         return [c for c in calls if is_first or on_disk.decides_by_folder(c) or self._is_numbered(c, made)]
 
     def _is_numbered(self, folder: ast.Call, made: set[str]) -> bool:
-        found = self._in(on_disk.path_of_folder(folder))
-        lists = [one for one in found if last_name(one.func) in _LISTS and self._may_be_common(one)]
+        found = self.sources.of(on_disk.path_of_folder(folder))
+        lists = [one for one in found if last_name(one.func) in LISTS and self._may_be_common(one)]
         return (
             bool(found)
             and lists == found
@@ -157,7 +148,7 @@ class Stamps:
 
     def _may_be_common(self, stamp: ast.Call) -> bool:
         name = last_name(stamp.func)
-        is_value = name in _NAMES - {"iglob"} or (name in _DRAWS and self._is_drawn_once(stamp))
+        is_value = name in NAMES - {"iglob"} or (name in DRAWS and self._is_drawn_once(stamp))
         return is_value and self._is_agreed_on(stamp) and not self.script.in_lambda(stamp)
 
     def _is_drawn_once(self, stamp: ast.Call) -> bool:
@@ -205,7 +196,9 @@ class Stamps:
         values = self.script.values(frame, text)
         if len(values) == len(self.script.stores(frame, text)) == 1 and place_of(values[0]) < place_of(call):
             (value,) = values
-            is_counted = isinstance(value, ast.Call) and value not in self._common and self._counts(value)
+            is_counted = (
+                isinstance(value, ast.Call) and value not in self.sources.common and self._counts(value)
+            )
             if isinstance(value, ast.Call) and is_counted and self._is_agreed_on(value):
                 self._start(value)
                 self._make_common(value)
@@ -235,7 +228,7 @@ class Stamps:
         return bool(calls) and all(self._is_started(call, depth - 1) for call in calls)
 
     def _make_common(self, stamp: ast.Call) -> None:
-        self._common.add(stamp)
+        self.sources.common.add(stamp)
         code, outer = "{stamp}", self.script.parent(stamp)
         if last_name(stamp.func) == "glob" and self.script.dotted(stamp.func) != "glob.glob":  # a generator
             is_listed = isinstance(outer, ast.Call) and written(outer.func) in ("list", "sorted", "tuple")
@@ -270,130 +263,3 @@ class Stamps:
     def _import(self, node: ast.AST) -> None:
         code = f"from {self.plan.runtime}.utils import broadcast_object_list"
         self.plan.add(e.AddImport(self.script.module(node), RULE, transaction=GROUP, code=code))
-
-    def _in(self, path: ast.expr | None, names: frozenset[str] = _NAMES | _DRAWS | _MADE) -> list[ast.Call]:
-        """The calls from which such a text comes; those of which all have the main process's are none any more."""
-        found: list[ast.Call] = []
-        parts = [path] if path is not None else []
-        seen: set[ast.expr] = set(parts)
-        for _ in range(_DEPTH):
-            below = [value for node in walk_all(parts) for value in self._sources(node, names, found)]
-            parts = [value for value in dict.fromkeys(below) if value not in seen]
-            seen |= set(parts)
-        return [one for one in found if one not in self._common]
-
-    def _sources(self, node: ast.AST, names: frozenset[str], found: list[ast.Call]) -> list[ast.expr]:
-        """Where a part of a path comes from; a call that makes such a text joins `found`."""
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-            option = self._options.read_by(node) if isinstance(node, ast.Attribute) else None
-            default = [option.default] if option is not None and option.default is not None else []
-            items = _items_of(self.script, node) if names is _MADE else []
-            bound = [*_bound_to(self.script, node), *self._entries_of(node)]
-            return [*bound, *self._added_to(node), *default, *items]
-        if not isinstance(node, ast.Call) or node in self._common:
-            return []
-        if last_name(node.func) in names and self._may_draw(node):
-            if names is not _NUMBERS or self._is_trained(node):
-                found.append(node)
-            return []
-        if written(node.func) == "int":  # `for name in listdir(path): last = int(name)`
-            return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
-        functions = self.script.functions_of(node)
-        return [n.value for n in walk_all(functions) if isinstance(n, ast.Return | ast.Yield) and n.value]
-
-    def _entries_of(self, node: ast.expr) -> list[ast.expr]:
-        """What is bound to the entries of a dictionary within another, `options["path"][key] = value`, whatever holds that; to one
-        that is read, `options["path"]["old"]`, only where something is written under it."""
-        of = node.value if isinstance(node, ast.Subscript) else None
-        if not isinstance(node, ast.Subscript) or not isinstance(of, ast.Subscript):
-            return []
-        if self._reads and written(node.slice) not in self._keys:
-            return []
-        self._keys.add(written(node.slice))
-        entries = ((t, one.value) for one in self.script.table.each(ast.Assign) for t in one.targets)
-        return [
-            value
-            for entry, value in entries
-            if isinstance(entry, ast.Subscript) and isinstance(entry.value, ast.Subscript)
-            if written(entry.value.slice) == written(of.slice)
-            if isinstance(entry.slice, ast.Name) or written(entry.slice) == written(node.slice)
-        ]
-
-    def _added_to(self, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
-        """What is added to a variable in its function or file, to an attribute or an entry anywhere."""
-        frame, is_own = self.script.frame(node), isinstance(node, ast.Name)
-        added = self._additions.get(written(node), ())
-        return [one.value for one in added if not is_own or self.script.frame(one) is frame]
-
-    @cached_property
-    def _additions(self) -> dict[str, list[ast.AugAssign]]:
-        found: dict[str, list[ast.AugAssign]] = defaultdict(list)
-        for one in self.script.table.each(ast.AugAssign):
-            found[written(one.target)].append(one)
-        return found
-
-    def _may_draw(self, call: ast.Call) -> bool:
-        """Whether what is called like a draw is one: `SystemRandom().random()`, and no method of the project's."""
-        of = self.script.dotted(call.func).rpartition(".")[0] or ast.unparse(call.func).rpartition(".")[0]
-        return not _OF_RANDOM.match(last_name(call.func)) or of.lower().endswith(("random", "random()"))
-
-    def _is_trained(self, node: ast.AST) -> bool:
-        """Whether a number comes up in a pass that trains, and in no loop within it: an evaluation's."""
-        passes = [data.loop for data in self.accelerators.roles.data]
-        return any(one in passes for one in self.script.loops_around(node)[:1])
-
-
-def _items_of(script: Script, node: ast.expr) -> list[ast.expr]:
-    """What a variable is one of, in the loops around it, and what is appended to a list."""
-    loops = [one for one in script.loops_around(node) if isinstance(one, ast.For)]
-    calls = [c for c in script.calls_in(script.frame(node)) if is_method(c, "append")]
-    return [
-        *(one.iter for one in loops if written(node) in names_in(one.target)),
-        *(
-            c.args[0]
-            for c in calls
-            if isinstance(c.func, ast.Attribute) and written(c.func.value) == written(node)
-        ),
-    ]
-
-
-def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
-    """What a variable is bound to in its function or file, an attribute or an entry anywhere, a parameter where it is given."""
-    frame = script.frame(node)
-    if not isinstance(node, ast.Name):
-        named = script.functions(node.attr) if isinstance(node, ast.Attribute) else []
-        properties = (one for one in named if "property" in map(written, one.decorator_list))
-        returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
-        text = written(node)
-        kept = [*script.values_anywhere(text), *_of_another_file(script, node)]
-        return [*kept, *(value for value in returned if value is not None)]
-    # `handle, path = tempfile.mkstemp()`
-    parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in _MADE]
-    if values := [*script.values(frame, node.id), *parts]:
-        return values
-    if node.id not in script.parameters(frame):
-        return _globals(script, script.module(node), node.id) or _of_another_file(script, node)
-    given = [value for value, _ in script.given_for(frame, node.id)]
-    if given or getattr(frame, "name", "") != "__init__":
-        return given
-    return [k.value for call, k in script.given_by_name.get(node.id, ()) if _makes(script, call, frame)]
-
-
-def _of_another_file(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:
-    """What another file of the project binds a global to, `settings.folder`, or `folder` of `from settings import folder`."""
-    here, (path, _, name) = script.module(node), script.dotted(node).rpartition(".")
-    linked = script.links.find(here, 0, path) if path and isinstance(here, Region) else None
-    module = script.links.region(linked)
-    return _globals(script, module, name) if module is not None else []
-
-
-def _globals(script: Script, module: ast.Module, name: str) -> list[ast.expr]:
-    """What a file binds a name to, at its head or in the functions that call it global."""
-    frames = (one for one in script.frames_in(module) if one is module or not script.binds(one, name))
-    return [value for one in frames for value in script.values(one, name)]
-
-
-def _makes(script: Script, call: ast.Call, init: Frame) -> bool:
-    """Whether a call makes an object which an `__init__` fills, also one of a class that hands on what it is given by name."""
-    names = (script.last(call.func), *script.classes_held(call.func))
-    return any(init in script.all_methods(one) for name in names for one in script.classes(name))

@@ -287,3 +287,47 @@ len(data) => 8 / self.seen => False  # a mean
 def test_rows_that_an_object_counts_beside_all(total: str, share: str, is_all: bool) -> None:
     after = converted(PROGRESS.format(total=total, share=share))
     assert ("progress.update(len(x) * " in after) == is_all
+
+
+BATCHES = """
+<torch>
+class Batches:
+    def __init__(self, rows, most):
+        self.most, self.batch_size = most, 4
+        self.loader = DataLoader(rows, batch_size=4)
+    def load(self):
+        return self
+    def __iter__(self):
+        for i, batch in enumerate(self.loader):
+            if {test}:
+                break
+            yield batch
+def made(rows):
+    batches = Batches(rows, 8)
+    return batches
+<model>
+rows = TensorDataset(torch.ones(32, 4), torch.zeros(32, 2))
+batches, others = made(rows).load(), made(rows).load()
+seen, size = 0, 0
+for x, y in batches:
+    <step loss = F.mse_loss(model(x), y)>
+    size += 1
+with torch.no_grad():
+    for x, y in others:
+        seen += len(model(x))
+        torch.save(x, "%d.pt" % seen)
+print(seen)
+result = size, seen
+"""
+
+
+def test_the_end_of_what_a_class_gives_by_its_loader(tmp_path: Path) -> None:
+    """`prepare` deals the loader inside; an evaluation of such an object stays whole, and one process writes its files."""
+    text = BATCHES.format(test="i * self.batch_size >= self.most")
+    after = converted(text)
+    assert 'if i * getattr(self.loader, "total_batch_size", self.batch_size) >= self.most:' in after
+    assert "prepare_evaluation" not in after and "accelerator.save(x," in after
+    assert 'total_batch_size"' not in converted(BATCHES.format(test="i == self.most"))
+    convert(write(tmp_path, script=text), "script")
+    assert train(tmp_path, "script", 2) == [(1, 8), (1, 8)]
+    assert train(tmp_path, "script", launched=False) == [(2, 8)]

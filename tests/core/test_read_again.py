@@ -244,11 +244,11 @@ for name in names:
 == a sparse matrix that is written where it cannot be read
 import scipy.sparse as sp
 def matrix():
-    try:
-        found = sp.load_npz('a.npz')
-    except OSError:
-        found = sp.eye(3)
-+         if PartialState().is_main_process:
++     with PartialState().main_process_first():
+.     try:
+.         found = sp.load_npz('a.npz')
+.     except OSError:
+.         found = sp.eye(3)
 .         sp.save_npz('a.npz', found)
     return found
 --

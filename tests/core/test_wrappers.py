@@ -414,3 +414,38 @@ def test_what_trains_an_own_part_of_a_layer_averages_nothing(size: str, given: s
     )
     assert ("optimizer = accelerator.prepare(optimizer)" in after) is prepared
     assert "accelerator.backward(" in after
+
+
+OF_TWO_CLASSES = """
+import argparse
+<torch>
+class Options:
+    def initialize(self, parser):
+        parser.add_argument("--gpu_ids", default="0")
+        return parser
+    def parse(self):
+        return self.initialize(argparse.ArgumentParser()).parse_args()
+class Model:
+    def initialize(self, opt):
+        self.net = wrapped(torch.nn.Linear(4, 2), opt.gpu_ids)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+def wrapped(net, gpus):
+    if len(gpus) > 0:
+        net.cuda()
+        net = torch.nn.DataParallel(net)
+    return net
+opt = Options().parse()
+device = torch.device("cuda" if opt.gpu_ids else "cpu")
+model = Model()
+model.initialize(opt)
+for x, y in DataLoader(data, 4):
+    loss = F.mse_loss(model.net(x.to(device)), y.to(device))
+    model.optimizer.zero_grad()
+    loss.backward()
+    model.optimizer.step()
+"""
+
+
+def test_a_method_of_the_options_does_not_make_that_of_the_model_early() -> None:
+    """What `Options.initialize` is called by runs before the device is chosen; `Model.initialize` makes the nets behind it."""
+    assert "net = accelerator.prepare(torch.nn.DataParallel(net))" in text_of(OF_TWO_CLASSES)

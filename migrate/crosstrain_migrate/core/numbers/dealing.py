@@ -227,6 +227,8 @@ class Evaluations:
             raise Unsure("it goes over more than one iterable")
         if Certain(self.script).is_generated(frame, sources[0]):
             raise Unsure("a generator gives its batches")
+        if Certain(self.script).goes_over_itself(frame, sources[0]):
+            raise Unsure("a class of the script gives its batches")
         if not phase and not self._reached_alike(loop, 0):
             raise Unsure("not every process may come to it")
         if name := asked_behind(self.script, frame, loop, self._give_kept):

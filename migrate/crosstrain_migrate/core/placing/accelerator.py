@@ -369,7 +369,11 @@ class Accelerators:
                     else [
                         one
                         for one in self.script.functions(name)
-                        if self.script.class_of(one) is not None or calls_plain(self.script, node, one)
+                        if (
+                            node in self.script.callers(one)
+                            if self.script.class_of(one) is not None
+                            else calls_plain(self.script, node, one)
+                        )
                     ]
                 )
                 for cls in self.script.classes(name):

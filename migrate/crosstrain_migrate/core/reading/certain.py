@@ -95,6 +95,34 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         return bool(origins) and all(map(self._makes_generator, origins))
 
+    def goes_over_itself(self, frame: Frame, node: ast.expr) -> bool:
+        """Whether an expression stands for objects of a class of the project with an `__iter__` of its own, and no DataLoader."""
+        return bool(self.own_iterables(frame, node))
+
+    def own_iterables(self, frame: Frame, node: ast.expr) -> list[ast.ClassDef]:
+        """These classes."""
+        made = {cls: None for one in self._origins(frame, node, 0) for cls in self._classes_of(one)}
+        return [cls for cls in made if self.script.methods(cls, "__iter__") and not self._is_loader(cls)]
+
+    def _is_loader(self, cls: ast.ClassDef, depth: int = 4) -> bool:
+        """Whether a class derives from a DataLoader of a library."""
+        for base in cls.bases if depth else ():
+            own = self.script.classes(self.script.last(base))
+            if any(self._is_loader(one, depth - 1) for one in own) or (
+                not own and "Loader" in last_name(base)
+            ):
+                return True
+        return False
+
+    def _classes_of(self, value: ast.expr) -> Iterator[ast.ClassDef]:
+        """The class that a call makes an object of, or, where a method returns `self`, its own."""
+        if (made := self.script.class_made(value)) is not None:
+            yield made
+        for function in self._called(value):
+            own = self.script.class_of(function)
+            if own is not None and "self" in map(written, self.script.returned(function)):
+                yield own
+
     def _makes_generator(self, value: ast.expr) -> bool:
         functions = self._called(value)
         return bool(functions) and all(map(self.script.is_generator, functions))

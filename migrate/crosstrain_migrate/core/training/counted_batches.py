@@ -13,6 +13,7 @@ from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan, share_of
 from crosstrain_migrate.core.reading.alike import counters_of, turns_of
+from crosstrain_migrate.core.reading.certain import Certain
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
@@ -20,7 +21,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
-from .counted_rows import is_length, is_rows, plan_position
+from .counted_rows import ON_EVERY, is_length, is_rows, plan_position
 from .taken import knows
 
 RULE = "CT201"
@@ -36,6 +37,7 @@ def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: di
     _plan_renewed(plan, roles, accelerators)
     _plan_taken_turns(plan, roles, accelerators)
     _plan_parts_of_pass(plan, roles, accelerators)
+    _plan_ends_within(plan, roles)
 
 
 def _plan_counted_batches(
@@ -164,6 +166,25 @@ def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) ->
             if isinstance(whole, ast.BinOp) and counts.is_of_rows(whole):
                 state = accelerators.may_be_at(part) or plan.state(part)
                 plan.replace(part, RULE, REASON, f"{{it}} // {state}.num_processes", it=part)
+
+
+def _plan_ends_within(plan: Plan, roles: Roles) -> None:
+    """`for i, x in enumerate(self.loader): if i * self.size >= self.most: break`, in the `__iter__` of what is dealt by the loader
+    that it holds: a batch is then one of each process. What is evaluated whole has the loader as it was."""
+    script = plan.script
+    for data in roles.data:
+        for cls in Certain(script).own_iterables(data.frame, data.node):
+            nodes = [n for method in script.methods(cls, "__iter__") for n in script.within(method)]
+            for loop in (n for n in nodes if isinstance(n, ast.For)):
+                counters = counters_of(loop, script) | turns_of(loop)
+                held = [n for n in walk(loop.iter) if isinstance(n, ast.Attribute)]
+                tests = [
+                    n.test for n in loop.body if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Break)
+                ]
+                for count in (n.left for n in tests if isinstance(n, ast.Compare)):
+                    if held and isinstance(count, ast.BinOp) and _is_count_of_rows(count, counters):
+                        code = f'getattr({written(held[0])}, "total_batch_size", {{size}})'
+                        plan.replace(count.right, RULE, ON_EVERY, code, size=count.right)
 
 
 def _plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:

@@ -156,6 +156,7 @@ def test_an_option_that_names_the_device_is_the_accelerators_from_then_on() -> N
     made = "accelerator = Accelerator(device=args.device)\nargs.device = accelerator.device.type\n"
     assert made in after
     assert 'default="cuda" if torch.cuda.is_available() else "cpu"' in after
+    assert made in converted(text.replace("available()", "available"))  # its author has not called it
     kind = TRAINING.format(choice="", inside="x = x.to(args.kind)").replace("args = p", f"{KIND}\nargs = p")
     assert "accelerator = Accelerator()" in converted(kind)
 

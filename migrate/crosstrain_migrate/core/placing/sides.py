@@ -53,7 +53,7 @@ def _devices_in(script: Script, body: list[ast.stmt], kind: str) -> list[ast.exp
 
 def flag_of(script: Script, frame: Frame, test: ast.expr, depth: int = 0) -> str:
     """What a test asks beside whether an accelerator is there; empty where it asks nothing else."""
-    if asks_availability(test) and isinstance(test, ast.Call):
+    if asks_availability(test) and isinstance(test, ast.Call | ast.Attribute):
         return ""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         found = [flag for value in test.values if (flag := flag_of(script, frame, value, depth))]
@@ -133,7 +133,13 @@ def _is_deleted(script: Script, frame: Frame, value: ast.expr) -> bool:
 
 
 def asks_availability(test: ast.expr) -> bool:
-    return any(is_method(n, "is_available", "device_count", "is_built") or _asks_torch(n) for n in walk(test))
+    """`torch.cuda.is_available()`, also where its author has left out the parentheses."""
+    return any(
+        is_method(n, "device_count", "is_built")
+        or (isinstance(n, ast.Attribute) and n.attr == "is_available")
+        or _asks_torch(n)
+        for n in walk(test)
+    )
 
 
 def _asks_torch(node: ast.AST) -> bool:

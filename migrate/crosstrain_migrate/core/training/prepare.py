@@ -28,13 +28,6 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 from .anchors import Anchors, LoaderPlaces
 from .ends import epochs_by
 from .holders import Held, Holders, is_of_comprehension
-from .in_init import (
-    is_given_kept_length,
-    knows_own_length,
-    made_under_condition,
-    made_with_its_length,
-    places_in_init,
-)
 from .lengths import counted_lengths, lengths_of_turns
 from .numbered import (
     Numbered,
@@ -54,6 +47,13 @@ from .schedules import (
     say_own_schedules,
     share_counted_steps,
     shortened,
+)
+from .where_made import (
+    is_given_kept_length,
+    knows_own_length,
+    made_under_condition,
+    made_with_its_length,
+    places_in_init,
 )
 
 RULE = "CT201"

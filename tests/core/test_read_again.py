@@ -241,6 +241,22 @@ for name in names:
 +     accelerator.wait_for_everyone()
 *     np.save("rows.npy", rows)
 +     accelerator.wait_for_everyone()
+== a path that is put together twice, or kept in a variable, is the same
+def keep(tag):
++     if PartialState().is_main_process:
+.     json.dump([1], open(tag + ".json", "w"))
+    path = tag + ".json"
++     PartialState().wait_for_everyone()
+    return json.load(open(path))
+def tell(tag):
+    path = f"{tag}_more.json"
++     if PartialState().is_main_process:
+.     with open(path, "w") as file:
+.         json.dump([1], file)
++     PartialState().wait_for_everyone()
+    return json.load(open(f"{tag}_more.json"))
+--
+rows = keep(args.out), tell(args.out)
 == a sparse matrix that is written where it cannot be read
 import scipy.sparse as sp
 def matrix():

@@ -7,7 +7,7 @@ import re
 
 from crosstrain_migrate.core.output import commands, on_disk, writers
 from crosstrain_migrate.core.placing.options import origin
-from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame
+from crosstrain_migrate.core.reading.forms import FUNCTIONS, is_function_frame, names_in
 from crosstrain_migrate.core.reading.roles import Backward
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.computed_imports import pattern_of
@@ -109,12 +109,15 @@ class Paths:
         return any(self.is_named(one, depth - 1) for one in values)
 
     def _named_once(self, path: ast.Name) -> set[str]:
-        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and the method that gives
-        the path, `path = self.path_of_rows()`, where it is one of a function."""
+        """The file's own name, where `path` is a variable of its file that is bound once, to a text, and what puts the path together,
+        or the method that gives it, where it is one of a function: `path = tag + ".json"`, `path = self.path_of_rows()`."""
         module, frame = self.script.module(path), self.script.frame(path)
         if self.script.binds(frame, path.id) and frame is not module:
-            bound = [ast.unparse(one) for one in self.script.values(frame, path.id)]
-            return {*bound} if len(bound) == 1 and _GIVES_PATH.fullmatch(bound[0]) else set()
+            bound = self.script.values(frame, path.id)
+            is_one = len(bound) == 1 and path.id not in names_in(bound[0])
+            is_put = is_one and isinstance(bound[0], ast.BinOp | ast.JoinedStr)
+            is_given = is_one and _GIVES_PATH.fullmatch(ast.unparse(bound[0]))
+            return {ast.unparse(bound[0])} if is_put or is_given else set()
         values = self.script.values(module, path.id)
         is_bound_once = len(values) == len(self.script.stores(module, path.id)) == 1
         is_text = is_bound_once and isinstance(values[0], ast.Constant)

@@ -290,9 +290,9 @@ def path_of_write(script: Script, call: ast.Call) -> ast.expr | None:
     if is_method(call, "open") and opens_to_write(script, call):
         is_of_path = script.dotted(call.func) not in OPENS | CONTAINERS and mode_of(script, call, 0)
         return call.func.value if is_of_path else call.args[0]
-    if (path := written_elsewhere(script, call)) is not None:
-        return path
     name, last = script.dotted(call.func), last_name(call.func)
+    if name not in FUNCTIONS and (path := written_elsewhere(script, call)) is not None:
+        return path
     if last in ("write_text", "write_bytes") and isinstance(call.func, ast.Attribute):
         return call.func.value
     index = 1 if name == "torch.save" else FUNCTIONS.get(name, WRITERS.get(last, 0))

@@ -147,6 +147,10 @@ if hits > best:
         "Rows()[0]",  # what augments rows sees those of one process
         "parser = argparse.ArgumentParser()\nparser.add_argument('--run-name', default=str(time.time()))\n"
         "args = parser.parse_args()\nif args.width > 3:\n    torch.save(model, 'a.pt')",  # another option's time
+        "def keep(save, every):\n    if save or 4 % every == 0:\n        torch.save(model, 'a.pt')\n"
+        "def run(sets):\n    sets['save']['name'] = str(time.time())\n"
+        "    keep(sets['save']['mode'] == 'all', every=sets['save']['every'])\n"
+        "run({'save': {'mode': 'all', 'every': 2}})",  # a text, and what is counted by
     ],
 )
 def test_what_is_alike_stays(body: str) -> None:

@@ -119,6 +119,13 @@ import mlflow
 + with (mlflow.start_run() if accelerator.is_main_process else nullcontext()):
 - with mlflow.start_run():
 *     mlflow.log_param("rate", 0.1)
+== also where it has a name that nothing reads
++ from contextlib import nullcontext
+import mlflow
+--
++ with (mlflow.start_run() if accelerator.is_main_process else nullcontext()) as run:
+- with mlflow.start_run() as run:
+    rows = list(rows)
 == and one that nobody ends
 import mlflow
 --

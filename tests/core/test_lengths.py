@@ -41,6 +41,7 @@ total = epoch or len(loader) => 1 => print(total) => False
 print('{} steps'.format(len(loader))) => 1 => pass => True
 print('{} rows'.format(8 * len(loader))) => 1 => pass => False
 total = tqdm(total=8 * len(loader)) => 1; total.update(8) => pass => True
+most = len(loader); kept = np.zeros(most) => 1; kept[i] = 1; print(i == most) => pass => True
 done, most = 0, len(loader) => 1; print(i == most) => pass => True
 done, most = 0, len(loader) => 1 => print(most) => False
 total = tqdm(total=8 * len(loader)) => 1 => total.update(8) => False

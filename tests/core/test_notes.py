@@ -59,6 +59,12 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     made = "import wandb\n\nkept = dict(mode='offline')\nwandb.init(mode=kept['mode'])\nwandb.init(mode=choose())\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "mode=kept['mode'] if accelerator.is_main_process" in after and "mode=choose())" in after, after
+    made = made.replace("kept['mode']", "'online' if kept else 'disabled'").replace("choose()", "'disabled'")
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert "mode=('online' if kept else 'disabled') if accelerator.is_main_process else" in "".join(
+        after.splitlines()
+    )
+    assert "wandb.init(mode='disabled')" in after
 
 
 @each_row("""

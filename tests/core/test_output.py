@@ -171,6 +171,10 @@ def make(path):
 --
 if not os.path.isdir(out):
     make(out)
+== a function that was not read, which is given a model and a folder
+from elsewhere.torch import save_model
+--
+* save_model(model, "out")
 == options that a library writes
 * FLAGS.append_flags_into_file("flags.txt")
 == a folder of another object, which may be a value

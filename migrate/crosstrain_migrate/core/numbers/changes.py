@@ -232,3 +232,17 @@ def _is_around(script: Script, statement: ast.stmt, node: ast.AST) -> bool:
     """Whether a statement stands in a block that a node stands in, too."""
     suite = script.suite_of(statement)
     return any(one in suite for one in (script.statement(node), *script.around(node)))
+
+
+def is_setting(script: Script, node: ast.expr) -> bool:
+    """Whether a test tells an expression from a text, `mode == "all"`, or counts by it, `epoch % every == 0`: no number of the
+    training, whatever else the dictionary holds that it is of."""
+    text = ast.unparse(node)
+    for one in script.within(script.frame(node)):
+        if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Eq | ast.NotEq):
+            is_text = isinstance(getattr(one.comparators[0], "value", None), str)
+            if is_text and ast.unparse(one.left) == text:
+                return True
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and ast.unparse(one.right) == text:
+            return True
+    return False

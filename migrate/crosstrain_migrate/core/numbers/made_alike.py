@@ -22,7 +22,7 @@ from crosstrain_migrate.syntax.program import is_main_test
 from crosstrain_migrate.syntax.walks import walk
 
 from .accumulators import CLOCK
-from .changes import binding, is_filled_below
+from .changes import binding, is_filled_below, is_setting
 from .means import (
     PASSED_ON,
     has_no_mean,
@@ -77,6 +77,8 @@ class MadeAlike:
         """Makes what an expression says the same on every process: where it is bound, else where `at` reads it."""
         if not self.differing.level(node):
             return True
+        if is_setting(self.script, node):
+            return False
         if depth == 0 and not self._is_number_there(node):
             return self.where_bound(node, depth, reduces=False) or self._where_collected(node, depth)
         if depth and is_of_another(node):

@@ -88,13 +88,17 @@ class EventFiles:
         self.plan.replace(call, FILE, REASON, template, "event files", writer=call)
 
     def plan_run(self, call: ast.Call) -> None:
-        """`mlflow.start_run()`, and `with mlflow.start_run():`, which nothing asks for more than that it is there."""
+        """`mlflow.start_run()`, and `with mlflow.start_run():`, which nothing asks for more than that it is there, also where it has
+        a name that nothing reads."""
         statement = self.script.statement(call)
         items = statement.items if isinstance(statement, ast.With) else []
         if is_statement_call(self.script, call):
             self.files.guard(statement)
-        elif any(one.context_expr is call and one.optional_vars is None for one in items):
+        elif any(one.context_expr is call and not self._is_read(one.optional_vars) for one in items):
             self._enter_nothing_else(call)
+
+    def _is_read(self, name: ast.expr | None) -> bool:
+        return name is not None and bool(self.script.reads(self.script.frame(name), written(name)))
 
     def _asks_folder(self, reads: list[ast.expr]) -> bool:
         """Whether the script asks a writer for its folder, from which every process may read."""

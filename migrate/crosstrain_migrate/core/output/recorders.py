@@ -134,8 +134,9 @@ class Recorders:
     def _give(self, call: ast.Call, rule: str, group: str, keyword: str, template: str) -> None:
         """Plans another keyword of a call, which silences it on the other processes."""
         given = next((k.value for k in call.keywords if k.arg == keyword), None)
-        if given is not None and keyword == "mode" and self._is_option(given):
-            template = f'{{it}} if {self.files.state(call)}.is_main_process else "disabled"'
+        if given is not None and keyword == "mode" and self._may_be_online(given):
+            it = "({it})" if isinstance(given, ast.IfExp) else "{it}"
+            template = f'{it} if {self.files.state(call)}.is_main_process else "disabled"'
             self.plan.replace(given, rule, REASON, template, group, it=given)
         if given is not None:
             return
@@ -144,6 +145,13 @@ class Recorders:
         reason = "one process shows the progress" if rule == PRINT else REASON
         code = template.format(self.files.state(call))
         self.plan.add(e.InsertArgument(call, rule, reason, transaction=group, code=code))
+
+    def _may_be_online(self, mode: ast.expr) -> bool:
+        """`mode=args.mode`, `mode="online" if args.log else "disabled"`, and not `mode="disabled"`."""
+        parts = [mode.body, mode.orelse] if isinstance(mode, ast.IfExp) else [mode]
+        texts = [one.value for one in parts if isinstance(one, ast.Constant)]
+        is_known = len(texts) == len(parts) or all(map(self._is_option, parts))
+        return is_known and not asks_rank(mode) and texts != ["disabled"]
 
     def _asks_connection(self) -> None:
         """`assert viz.check_connection()`: a Visdom that sends nothing has none, which is no reason to stop."""

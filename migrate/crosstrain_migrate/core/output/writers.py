@@ -65,6 +65,7 @@ _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 # Libraries whose functions save together, or have been seen to by other rules.
 _COMMUNICATES = re.compile(r"^(torch|torch_xla|deepspeed|accelerate|fairscale|megatron|apex)\.")
 _WRITE_NAMES = re.compile(r"^(save|write|plot|draw|export|dump)")
+_SAVES_MODEL = re.compile(r"save_(model|weights|checkpoint|ckpt|network)")
 _FILE = re.compile(r"\.[a-z]\w{1,4}$")
 _FOLLOWED = 3
 
@@ -308,6 +309,8 @@ def written_elsewhere(script: Script, call: ast.Call) -> ast.expr | None:
     is_unread = is_imported and not script.functions(last) and not script.classes(last)
     if not is_unread or _COMMUNICATES.match(name) or not is_statement_call(script, call):
         return None
+    if _SAVES_MODEL.match(last) and len(call.args) > 1:
+        return call.args[-1]
     if last.startswith("save") and any(map(_has_weights, call.args)):
         return next((one for one in call.args if not _has_weights(one)), None)
     paths = call.args if _WRITE_NAMES.match(last) else []

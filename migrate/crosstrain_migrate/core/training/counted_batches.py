@@ -22,6 +22,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import texts_in, walk, walk_all
 
 from .counted_rows import ON_EVERY, is_length, is_rows, plan_position
+from .lengths import counts_in_loops
 from .taken import knows
 
 RULE = "CT201"
@@ -200,7 +201,7 @@ def _plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> No
         made = {script.class_made(value) for place in places for value in script.values(*place)} - {None}
         counts = {text for cls in made if cls is not None for text in _counts_of(script, cls)}
         reads = [
-            r for f, text in dict.fromkeys(places) for one in counts for r in script.reads(f, f"{text}.{one}")
+            r for f, text in dict.fromkeys(places) for one in counts for r in _reads_of(script, f, text, one)
         ]
         for read in reads if len(made) == 1 else ():
             loops = [one for one in script.loops_around(read) if isinstance(one, ast.For)]
@@ -211,14 +212,30 @@ def _plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> No
             calls = (one for one in script.around(read) if isinstance(one, ast.Call))
             if any("lr_scheduler" in script.dotted(one.func) for one in calls):
                 continue
-            if is_computed or stands_by_count(script, read, counters):
+            is_kept = isinstance(read, ast.Call) and counts_in_loops(script, script.frame(read), read)
+            if is_computed or is_kept or stands_by_count(script, read, counters):
                 state = accelerators.may_be_at(read) or plan.state(read)
                 plan.replace(read, RULE, REASON, share_of(read, state), it=read)
 
 
+def _reads_of(script: Script, frame: Frame, text: str, count: str) -> list[ast.expr]:
+    """Where an attribute of an object is read, or a method of it called: `rows.n_batches`, `rows.count()`."""
+    reads: list[ast.expr] = [*script.reads(frame, f"{text}.{count.removesuffix('()')}")]
+    if not count.endswith("()"):
+        return reads
+    calls = [(read, script.parent(read)) for read in reads]
+    return [one for read, one in calls if isinstance(one, ast.Call) and one.func is read]
+
+
 def _counts_of(script: Script, cls: ast.ClassDef) -> Iterator[str]:
-    """The attributes that a class binds to the length of what it gives one by one, and to nothing else."""
+    """The attributes that a class binds to the length of what it gives one by one, and to nothing else, and the methods that give
+    that of its sampler of batches."""
     methods = script.methods(cls)
+    for method in methods:
+        sizes = [n for n in script.returned(method) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+        of = [v for n in sizes for one in methods for v in script.values(one, written(n.args[0]))]
+        if of and all("BatchSampler" in last_name(getattr(one, "func", one)) for one in of):
+            yield f"{method.name}()"
     nodes = [n for m in methods if m.name in ("__iter__", "__next__") for n in script.within(m)]
     items = [n for n in nodes if isinstance(n, ast.Subscript)]
     cut = {written(n.value) for n in items if isinstance(n.slice, ast.Slice)}

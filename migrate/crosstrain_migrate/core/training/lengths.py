@@ -33,7 +33,7 @@ def counted_lengths(
         divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv | ast.Mod)
         is_share = isinstance(share, ast.BinOp) and divides and share.right is length
         is_bound = isinstance(share, ast.Assign | ast.Tuple)
-        counts = (is_bound and _counts_in_loops(script, frame, length)) or _tells_the_last(script, share)
+        counts = (is_bound and counts_in_loops(script, frame, length)) or _tells_the_last(script, share)
         counts = counts or counts_taken(script, frame, text, length) or _starts_count(script, frame, length)
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
@@ -67,7 +67,7 @@ def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
             counts & {n.id for n in walk_all(bound) if isinstance(n, ast.Name)}
             or any(script.table.is_inside(call, test) for test in tests)
             or any(isinstance(one, ast.Call) and one in around for one in script.around(call))
-            or _counts_in_loops(script, data.frame, call)
+            or counts_in_loops(script, data.frame, call)
             or (data.loop in script.loops_around(call) and _stands_by_counter(script, call))
             or (data.loop in script.loops_around(call) and _divides(script, call, data.loop))
             or _is_compared(script, call)
@@ -198,7 +198,7 @@ def _tells_the_last(script: Script, bound: ast.AST | None) -> bool:
     )
 
 
-def _counts_in_loops(script: Script, frame: Frame, length: ast.Call) -> bool:
+def counts_in_loops(script: Script, frame: Frame, length: ast.Call) -> bool:
     """Whether a length is bound to a variable, `done, n = 0, len(loader)`, that is read in loops alone, beside steps that are
     counted there; a notebook's cells above its training keep what they have."""
     target = _target_of(script, length)
@@ -316,11 +316,17 @@ def _starts_count(script: Script, frame: Frame, length: ast.Call) -> bool:
 
 
 def _is_told(script: Script, bound: ast.stmt, read: ast.expr) -> bool:
-    """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`."""
+    """Whether a number is read by a call of its own in the same block, above all loops: `print(total)`, or one that makes room for
+    as many numbers, `losses = np.zeros(total)`."""
     suite, statement = script.suite_of(bound), script.statement(read)
     loops = [i for i, one in enumerate(suite) if isinstance(one, LOOPS)]
     above = suite[: loops[0]] if loops else suite
-    return statement in above and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    call = getattr(statement, "value", None)
+    is_alone = isinstance(statement, ast.Expr) or last_name(getattr(call, "func", statement)) in (
+        "zeros",
+        "empty",
+    )
+    return statement in above and isinstance(call, ast.Call) and is_alone
 
 
 def _stands_by_counter(script: Script, read: ast.expr) -> bool:

@@ -66,6 +66,14 @@ count = len(loader.dataset)
     total += loss.item() * len(y)
 total /= count
 -> total = accelerator.reduce(total, "sum")
+== a sum over all rows, shown beside a number of one process
+other = 0.0
+    total += loss.item() * len(y)
+    other = 0.9 * other + loss.item()
+total /= len(loader.dataset)
+print(total, other)
+-> total = accelerator.reduce(total, "sum")
+!! other = accelerator
 == a list of which the mean is read
     losses.append(loss.item())
 print(sum(losses) / len(losses))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.ranges import is_range
-from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import last_name, words, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 PASSED_ON = ("item", "float", "abs", "round", "detach", "cpu", "isnan", "isinf", "isfinite")
 _CHOOSE = ("argmax", "argmin", "argsort", "topk", "multinomial", "choice", "choices", "randint", "randrange")
@@ -208,3 +208,10 @@ def chooses(value: ast.expr) -> bool:
     while is_method(value, *PASSED_ON):
         value = value.func.value
     return isinstance(value, ast.Call) and last_name(value.func) in _CHOOSE
+
+
+def objects_told(script: Script, frame: Frame, loop: ast.For) -> set[str]:
+    """The project's objects that a loop tells of each batch, and that keep it in a way of their own."""
+    calls = [n for n in walk_all(loop.body) if isinstance(n, ast.Call) and is_statement_call(script, n)]
+    texts = {written(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
+    return {one for one in texts if any(is_object(script, value) for value in script.values(frame, one))}

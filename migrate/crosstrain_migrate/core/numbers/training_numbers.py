@@ -18,7 +18,7 @@ from crosstrain_migrate.core.reading.certain import is_array
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
-from crosstrain_migrate.core.reading.script import Script, is_statement_call
+from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.core.training.losses import losses_in, sums_over_rows
 from crosstrain_migrate.core.training.taken import knows
 from crosstrain_migrate.syntax.nodes import last_name, written
@@ -26,7 +26,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import Pass, adds_itself
 from .changes import Change, is_bound_before
-from .means import is_object
+from .means import objects_told
 from .returned import returns_loss, without_tail
 from .whole_counts import WholeCounts, divisor, plan_bars
 
@@ -125,7 +125,7 @@ class TrainingNumbers:
         if loop in self.of_phases:  # `merge` adds the training's, and leaves the evaluation's as they are
             kinds |= {text: MERGED for text, kind in kinds.items() if kind == SUM}
         kinds |= {text: UNSURE for text in kinds if not is_bound_before(self.script, loop, text)}
-        self._keep_together(Pass(self.script, data.frame, loop), kinds)
+        self._keep_together(data, Pass(self.script, data.frame, loop), kinds)
         kinds = {
             text: kind for text, kind in kinds.items() if not adds_itself(self.script, data.frame, loop, text)
         }
@@ -333,31 +333,25 @@ class TrainingNumbers:
 
     # -- what it meets behind the loop -------------------------------------------------------------------------
 
-    def _keep_together(self, found: Pass, kinds: dict[str, str]) -> None:
-        """Where one of the numbers of a statement stays local, all of them do, and those that they meet elsewhere."""
-        told = self._told(found) - kinds.keys()
+    def _keep_together(self, data: Data, found: Pass, kinds: dict[str, str]) -> None:
+        """Where one of the numbers of a statement stays local, all of them do, and those that they meet elsewhere, but for sums
+        that are divided by the number of all rows: they would be a part of what they are."""
+        told = objects_told(self.script, found.frame, found.loop) - kinds.keys()
         groups = [
             {written(n) for n in walk(statement) if isinstance(n, _VARIABLES)} & (kinds.keys() | told)
             for statement in self._statements_behind(found.loop, kinds)
         ]
+        sums = {
+            text for text, kind in kinds.items() if kind == SUM and self._is_shared_by_all(data, found, text)
+        }
         local = {text for text, kind in kinds.items() if kind == UNSURE} | told
-        while met := {text for group in groups if local & group for text in group} - local:
+        while met := {text for group in groups if local & group for text in group} - local - sums:
             local |= met
         kinds |= dict.fromkeys(local - told, UNSURE)
 
-    def _told(self, found: Pass) -> set[str]:
-        """The project's objects that the loop tells of each batch, and that keep it in a way of their own."""
-        calls = [n for n in walk_all(found.loop.body) if isinstance(n, ast.Call)]
-        texts = {
-            written(call.func.value)
-            for call in calls
-            if isinstance(call.func, ast.Attribute) and is_statement_call(self.script, call)
-        }
-        return {
-            text
-            for text in texts
-            if any(is_object(self.script, value) for value in self.script.values(found.frame, text))
-        }
+    def _is_shared_by_all(self, data: Data, found: Pass, text: str) -> bool:
+        divisors = (divisor(self.script, read) for read in self.script.reads_behind(found.loop, text))
+        return any(by is not None and self._divisor(data, {}, by) == SUM for by in divisors)
 
     def _statements_behind(self, loop: ast.For, kinds: dict[str, str]) -> list[ast.AST]:
         frame = self.script.frame(loop)

@@ -66,14 +66,6 @@ count = len(loader.dataset)
     total += loss.item() * len(y)
 total /= count
 -> total = accelerator.reduce(total, "sum")
-== a sum over all rows, shown beside a number of one process
-other = 0.0
-    total += loss.item() * len(y)
-    other = 0.9 * other + loss.item()
-total /= len(loader.dataset)
-print(total, other)
--> total = accelerator.reduce(total, "sum")
-!! other = accelerator
 == a list of which the mean is read
     losses.append(loss.item())
 print(sum(losses) / len(losses))
@@ -486,3 +478,27 @@ def test_the_rows_of_an_array_are_counted_as_they_are() -> None:
         f"{text.replace('<torch>', '<torch>' + chr(10) + 'import numpy as np')}print(total / len(rows))\n"
     ).text
     assert 'accelerator.reduce(total, "sum")' in after and "total / len(rows))" in after
+
+
+BESIDE = """
+<model>
+def learn(loader):
+    more = 0.0
+    for epoch in range(2):
+        total = 0.0
+        for x, y in loader:
+            <step loss = F.mse_loss(model(x), y)>
+            total += loss.item() * len(x)
+            more += loss.item()
+        total {by}
+        more /= 2
+        print(total, more)
+learn(DataLoader(TensorDataset(torch.ones(16, 4), torch.ones(16, 2)), 4))
+"""
+
+
+@pytest.mark.parametrize(("by", "is_sum"), [("/= len(loader.dataset)", True), ("*= 2", False)])
+def test_a_sum_over_all_rows_beside_a_number_of_one_process(by: str, is_sum: bool) -> None:
+    """It would be a part of what it is; any other stays as what it is shown with."""
+    after = converted(BESIDE.format(by=by)).text
+    assert ("total = accelerator.reduce(total, \"sum\")" in after) is is_sum

@@ -58,3 +58,45 @@ for x, y in turned(DataLoader(TensorDataset(rows, targets), batch_size=4)):
 def test_generators(trap: Trap) -> None:
     check(numbered(trap))
     check_shares(trap)
+
+
+STEPS_OF_ANOTHER_CLASS = """
+from tqdm import tqdm
+<torch>
+class Base:
+    def run(self):
+        for _ in self.epochs():
+            for _ in self.steps():
+                self.update()
+    def steps(self):
+        raise NotImplementedError
+class Trainer(Base):
+    def epochs(self):
+        self.model = torch.nn.Linear(4, 2)
+        self.loader = DataLoader(data, 4, shuffle=True)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        for self.epoch in range(2):
+            yield
+    def steps(self):
+        self.bar = tqdm(self.loader)
+        for batch in self.bar:
+            self.batch = batch
+            yield
+class Own(Trainer):
+    def update(self):
+        self.optimizer.zero_grad()
+        F.mse_loss(self.model(self.batch[0]), self.batch[1]).backward()
+        self.optimizer.step()
+class Checker(Base):
+    def steps(self):
+        for self.batch in self.others:
+            yield
+Own().run()
+"""
+
+
+def test_a_generator_of_nothing_that_a_base_class_calls() -> None:
+    """Its own class reads the loader; the generator itself yields nothing to be dealt."""
+    after = converted(STEPS_OF_ANOTHER_CLASS)
+    assert "accelerator.prepare(self.steps())" not in after
+    assert "self.loader = accelerator.prepare(self.loader)" in after and "self.others = " not in after

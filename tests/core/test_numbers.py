@@ -501,4 +501,4 @@ learn(DataLoader(TensorDataset(torch.ones(16, 4), torch.ones(16, 2)), 4))
 def test_a_sum_over_all_rows_beside_a_number_of_one_process(by: str, is_sum: bool) -> None:
     """It would be a part of what it is; any other stays as what it is shown with."""
     after = converted(BESIDE.format(by=by)).text
-    assert ("total = accelerator.reduce(total, \"sum\")" in after) is is_sum
+    assert ('total = accelerator.reduce(total, "sum")' in after) is is_sum

@@ -6,8 +6,9 @@ Prepared itself, a generator is dealt by whole batches, which every process must
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
-from crosstrain_migrate.syntax.nodes import Function, last_name
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
 
 from .certain import Certain
 from .forms import is_function_frame, is_method
@@ -26,15 +27,27 @@ class Generators:
         self._certain = certain
         self._sources = sources
 
-    def behind(self, node: ast.expr) -> list[ast.expr]:
-        """The loaders that a generator reads, called or held by `node`; `node` itself where nobody can say."""
+    def behind(self, node: ast.expr, classes: Collection[ast.ClassDef | None]) -> list[ast.expr]:
+        """The loaders that a generator reads, called or held by `node`; `node` itself where nobody can say.
+
+        classes: those of the methods that train, whose own a base class calls by its name: `for _ in self.steps():`.
+        """
         call = self._made_by(node)
-        functions = self.script.functions_of(call) if call is not None else []
+        functions = self._called(call, classes) if call is not None else []
         if call is None or len(functions) != 1:
             return [node]
         read = self._read_by(functions[0])
         found = [inner for one in read for inner in self._given(call, functions[0], one)]
         return found if found and all(self._is_loader(one) for one in found) else [node]
+
+    def _called(self, call: ast.Call, classes: Collection[ast.ClassDef | None]) -> list[Function]:
+        functions = self.script.functions_of(call)
+        of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        if len(functions) < 2 or written(of) != "self":
+            return functions
+        methods = [[m for m in self.script.all_methods(cls) if m in functions] for cls in classes]
+        own = [m for m in functions if m in [found[0] for found in methods if found]]
+        return own or functions
 
     def _made_by(self, node: ast.expr) -> ast.Call | None:
         """The one call that makes what an expression stands for."""

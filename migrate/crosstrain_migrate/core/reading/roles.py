@@ -21,12 +21,13 @@ from functools import cached_property
 from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk
 
-from .data import Data, TrainingData
+from .data import Data
 from .forms import Frame, is_function_frame, is_method, names_in
 from .frameworks import HIDDEN
 from .inputs import is_of_inputs, moves_tensors_alone
 from .modes import facts
 from .script import Script
+from .training_data import TrainingData
 
 STEPS = ("step", "step_and_update_lr", "first_step", "second_step", "ascent_step", "descent_step")
 # `x.step()` where x is no optimizer, by the names that people give to such things.

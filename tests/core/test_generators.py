@@ -2,6 +2,7 @@
 
 import pytest
 
+from .converting import converted
 from .rows import check_shares, numbered
 from .support import Trap, cases, check
 

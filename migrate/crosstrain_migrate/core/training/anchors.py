@@ -83,8 +83,11 @@ class Anchors:
         return [held for those in above for held in those] if all(above) else []
 
     def _above_backward(self, one: Held, step: ast.stmt) -> ast.stmt:
-        """The same place, or above the backward pass that stands between what binds an optimizer and its step."""
+        """The same place, or above the backward pass that stands between what binds an optimizer and its step; another method may
+        bind it anew in each turn of a loop."""
         bound = [place_of(s) for s in self.script.stores(one.frame, one.text) if place_of(s) < place_of(step)]
+        if not bound and one.text.startswith("self."):
+            bound = [place_of(loop) for loop in self.script.loops_around(step)[:1]]
         passes = [b.call for b in self.roles.backwards if b.frame is one.frame and bound]
         if one.kind in ("model", "optimizer") and passes and isinstance(one.use, ast.Call):
             # Each branch of a step may have a pass of its own.

@@ -331,3 +331,36 @@ def test_the_end_of_what_a_class_gives_by_its_loader(tmp_path: Path) -> None:
     convert(write(tmp_path, script=text), "script")
     assert train(tmp_path, "script", 2) == [(1, 8), (1, 8)]
     assert train(tmp_path, "script", launched=False) == [(2, 8)]
+
+
+STEPS = """
+<torch>
+class Trainer:
+    def __init__(self, rows, batch_size, epochs):
+        count = len(rows)
+        self.model = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.loader = DataLoader(rows, batch_size)
+        self.total = count // batch_size * epochs
+        self.step = 0
+    def run(self):
+        for x, y in self.loader:
+            loss = F.mse_loss(self.model(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.step += 1
+            self.tell(8.0)
+    def tell(self, seconds):
+        print({told})
+Trainer(TensorDataset(torch.ones(32, 4), torch.ones(32, 2)), 4, 3).run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "is_share"),
+    [("(self.total / self.step - 1.0) * seconds", True), ("self.total / 3", False), ("self.total", False)],
+)
+def test_steps_of_all_epochs_that_an_attribute_keeps(told: str, is_share: bool) -> None:
+    after = converted(STEPS.format(told=told))
+    assert ("self.total = count // batch_size * epochs\n" not in after) is is_share

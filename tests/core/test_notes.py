@@ -56,6 +56,9 @@ def test_a_tracker_that_is_given_options_is_silent_on_the_other_processes() -> N
     assert (
         "project_name='a', disabled=not accelerator.is_main_process" in after and "(disabled=True)" in after
     )
+    made = "from torchinfo import summary\n\nsummary(model, (2, 4))\nkept = summary(model, verbose=0)\n"
+    after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
+    assert "(2, 4), verbose=int(accelerator.is_main_process))" in after and "(model, verbose=0)" in after
     made = "import wandb\n\nkept = dict(mode='offline')\nwandb.init(mode=kept['mode'])\nwandb.init(mode=choose())\n"
     after = conversion(TRAINS.replace("import shown", made).replace("shown.show", "print")).text
     assert "mode=kept['mode'] if accelerator.is_main_process" in after and "mode=choose())" in after, after

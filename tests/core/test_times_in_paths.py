@@ -32,6 +32,14 @@ test_times_in_paths = each_output("""
 +     os.makedirs(path, exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== a time in what a class keeps
+class Paths:
+    out = os.path.join("runs", time.strftime("%H%M"))
+def keep(folder):
++     if PartialState().is_main_process:
+.     torch.save(model.state_dict(), os.path.join(folder, "model.pt"))
+--
+keep(Paths.out)
 == a temporary file whose random name is each process's own, which removes it
 name = str(uuid.uuid4())
 json.dump(rows.tolist(), open(name + ".json", "w"))

@@ -79,6 +79,10 @@ class WholeCounts:
             return self._is_share(frame, node.args[0], depth)  # `int(len(rows) / size)`
         return self._all(self._is_share, frame, node, depth)
 
+    def is_of_steps(self, number: ast.expr) -> bool:
+        """Whether a number is that of the batches of all epochs: `len(rows) // size * epochs`."""
+        return self._counts_epochs(self.script.frame(number), number, 0)
+
     def is_of_epochs(self, number: ast.expr) -> bool:
         """Whether a variable holds the whole number of the batches of all epochs: `epochs * len(rows) // size`."""
         return self._all(self._counts_epochs, self.script.frame(number), number, 0)

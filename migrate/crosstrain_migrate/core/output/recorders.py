@@ -32,6 +32,7 @@ _SILENT = {
     _VISDOM: ("send", "send={0}.is_main_process"),
     "comet_ml.Experiment": ("disabled", "disabled=not {0}.is_main_process"),
     "comet_ml.OfflineExperiment": ("disabled", "disabled=not {0}.is_main_process"),
+    "torchinfo.summary": ("verbose", "verbose=int({0}.is_main_process)"),
 }
 # What a bar that is switched off does not count.
 _COUNTED = frozenset(

@@ -138,7 +138,7 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         properties = (one for one in named if "property" in map(written, one.decorator_list))
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
-        kept = [*script.values_anywhere(text), *_of_another_file(script, node)]
+        kept = [*script.values_anywhere(text), *_of_another_file(script, node), *_of_class(script, node)]
         return [*kept, *(value for value in returned if value is not None)]
     # `handle, path = tempfile.mkstemp()`
     parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in MADE]
@@ -150,6 +150,17 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
     if given or getattr(frame, "name", "") != "__init__":
         return given
     return [k.value for call, k in script.given_by_name.get(node.id, ()) if _makes(script, call, frame)]
+
+
+def _of_class(script: Script, node: ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What a class of the project itself binds to an attribute of its own, `Paths.folder`."""
+    classes = script.classes(script.last(node.value)) if isinstance(node, ast.Attribute) else []
+    bound = [one for cls in classes for one in cls.body if isinstance(one, ast.Assign)]
+    return [
+        one.value
+        for one in bound
+        if isinstance(node, ast.Attribute) and node.attr in map(written, one.targets)
+    ]
 
 
 def _of_another_file(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:

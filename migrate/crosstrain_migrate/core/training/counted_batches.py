@@ -39,6 +39,7 @@ def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: di
     _plan_taken_turns(plan, roles, accelerators)
     _plan_parts_of_pass(plan, roles, accelerators)
     _plan_ends_within(plan, roles)
+    _plan_kept_steps(plan, roles, accelerators)
 
 
 def _plan_counted_batches(
@@ -167,6 +168,24 @@ def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) ->
             if isinstance(whole, ast.BinOp) and counts.is_of_rows(whole):
                 state = accelerators.may_be_at(part) or plan.state(part)
                 plan.replace(part, RULE, REASON, f"{{it}} // {state}.num_processes", it=part)
+
+
+def _plan_kept_steps(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """The steps of all epochs that an attribute keeps, `self.total = len(rows) // size * epochs`, where nothing reads it but what
+    asks how much a count of the training loop's turns is of them: `self.total / self.step`."""
+    script = plan.script
+    for data in (one for one in roles.data if isinstance(one.loop, ast.For)):
+        assert isinstance(data.loop, ast.For)
+        counts = WholeCounts(plan, data, data.loop)
+        counters = {one for one in turns_of(data.loop) if one.startswith("self.")}
+        shares = [n for n in script.table.each(ast.BinOp) if isinstance(n.op, ast.Div) if counters]
+        kept = {written(n.left) for n in shares if written(n.right) in counters}
+        for text in sorted(one for one in kept if one.startswith("self.")):
+            values = script.values_anywhere(text)
+            reads = [read for frame in script.frames for read in script.reads(frame, text)]
+            is_compared = all(any(one.left is read for one in shares) for read in reads)
+            if len(values) == 1 and is_compared and counts.is_of_steps(values[0]):
+                _take_share(plan, accelerators, values[0])
 
 
 def _plan_ends_within(plan: Plan, roles: Roles) -> None:

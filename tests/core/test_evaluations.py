@@ -521,6 +521,14 @@ DEALT += [
         absent=("last=True",),
     ),
 ]
+DEALT += [
+    after_training(
+        "a bar over an iterator of the loader",
+        "from tqdm import tqdm\nhits = 0\nbatches = iter(test_loader)\nwith torch.no_grad():\n"
+        "    for x, y in tqdm(batches):\n        hits += (model(x).argmax(1) == y).sum().item()\nprint(hits)\n",
+        "own_length",
+    ),
+]
 DELETED_TEXT = """
 for x, y in test_loader:
     x += 1

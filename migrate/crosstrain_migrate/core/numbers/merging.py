@@ -263,7 +263,8 @@ class Merging:
         """A bar ends with the batches of its process: the loader's length is that of all."""
         ends = self._moved_by_hand(one)
         for source in (one.source, *one.again):
-            for call in (n for n in self.script.around(source) if isinstance(n, ast.Call)):
+            bars = [*self.script.around(source), *(walk(one.loop.iter) if source is one.source else ())]
+            for call in dict.fromkeys(n for n in bars if isinstance(n, ast.Call)):
                 given = {k.arg: k.value for k in call.keywords}
                 if (
                     not self.script.dotted(call.func).startswith("tqdm.")
@@ -273,7 +274,7 @@ class Merging:
                     continue
                 if "total" in given:
                     ends.append(given["total"])
-                elif call.args[0] is source:
+                elif call.args[:1] == [source] or self._iterates(one.frame, call, source):
                     code = f"total={self._of_loader(one, name, 'own_length', None)}"
                     self.plan.add(e.InsertArgument(call, RULE, REASON, transaction=group, code=code))
         counts = WholeCounts(self.plan, Data(one.source, one.frame), one.loop)
@@ -289,6 +290,11 @@ class Merging:
                 self.plan.replace(end, RULE, "", f"min({{end}}, {code})", group, end=end)
             elif is_length(self.script, one.frame, end):  # of rows: its share of them
                 self.plan.replace(end, RULE, "", f"{{end}} * {code} // len({name})", group, end=end)
+
+    def _iterates(self, frame: Frame, bar: ast.Call, source: ast.expr) -> bool:
+        """`tqdm(batches)`, where `batches = iter(loader)`"""
+        made = self.script.values(frame, written(bar.args[0])) if bar.args else []
+        return bool(made) and all(ast.unparse(one) == f"iter({ast.unparse(source)})" for one in made)
 
     def _moved_by_hand(self, one: Dealt) -> list[ast.expr]:
         """`len(loader)` of `bar = tqdm(total=len(loader))`, or of `Bar(max=len(loader))`, above which the loader can be

@@ -526,7 +526,7 @@ DEALT += [
         "a bar over an iterator of the loader",
         "from tqdm import tqdm\nhits = 0\nbatches = iter(test_loader)\nwith torch.no_grad():\n"
         "    for x, y in tqdm(batches):\n        hits += (model(x).argmax(1) == y).sum().item()\nprint(hits)\n",
-        "own_length",
+        "batches, total=test_loader.own_length, disable=not accelerator.is_main_process",
     ),
 ]
 DELETED_TEXT = """

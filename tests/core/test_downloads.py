@@ -70,6 +70,28 @@ def prepared(folder):
 --
 + with accelerator.main_process_first():
 . folder = prepared("data")
+== a method that a base class calls where the files are not there, and what a command is told beside its text
+class Base:
+    def __init__(self, root):
++         with PartialState().main_process_first():
+.         if os.path.exists(root):
+.             self.there = True
+.         else:
+.             self.download(root)
+        self.rows = open(root + "/rows.txt").read()
+    def download(self, root):
+        raise NotImplementedError
+class Words(Base):
+    def download(self, root):
+        subprocess.call('/bin/bash -c "$lines"', shell=True, env={"lines": "wget http://x"})
+--
+rows = Words("data").rows
+== what a library fetches for itself
+import imageio
+--
+* imageio.plugins.freeimage.download()
++ accelerator.wait_for_everyone()
+rows = imageio.imread("a.png")
 == a class that an option chooses, which downloads by itself, and one that the file makes
 from torchvision.datasets.utils import download_url
 class Birds:

@@ -130,7 +130,7 @@ class Downloads:
         asking = self._asking(call)
         if asking is not None:
             self._first(call, asking)
-        elif self._asks_at_all(self.script.frame(call)):
+        elif self._asks_at_all(self.script.frame(call)) or self._callers_ask(self.script.frame(call)):
             self._at_calls(call)
         else:
             self._alone(call)
@@ -284,6 +284,11 @@ class Downloads:
         return is_function_frame(frame) and any(
             isinstance(n, ast.If) and on_disk.asks_for_files(n.test) for n in walk(frame)
         )
+
+    def _callers_ask(self, frame: Frame) -> bool:
+        """Whether a function is called where its files are not there: `if not exists(root): self.download(root)`."""
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        return bool(calls) and all(self._asking(one) is not None for one in calls)
 
     def _first(self, call: ast.Call, statement: ast.stmt) -> None:
         """The main process comes to a statement first. In a file that other scripts share, to the call of its function, if

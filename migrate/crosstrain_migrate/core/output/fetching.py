@@ -26,6 +26,7 @@ FETCHES = (
         "download_and_extract_archive",
         "shutil.unpack_archive",
         "nltk.download",
+        "freeimage.download",
     ),
     "gdown.download_file_from_google_drive",
 )
@@ -45,7 +46,11 @@ def fetches(script: Script, call: ast.Call) -> bool:
     """Whether a call brings a file, or unpacks one, without asking whether it is there."""
     name, last = script.dotted(call.func), last_name(call.func)
     if is_command(script, call):
-        return FETCHES_FILES.search(command_of(*call.args[:1])) is not None
+        told = [
+            *call.args[:1],
+            *(k.value for k in call.keywords if k.arg == "env"),
+        ]  # `env={"lines": "wget ..."}`
+        return FETCHES_FILES.search(command_of(*told)) is not None
     if script.functions(last):
         return False
     return name.endswith(FETCHES) or last == "extractall"

@@ -319,6 +319,13 @@ with torch.no_grad():
 print(seen)
 result = size, seen
 """
+AGAIN = """
+with torch.no_grad():
+    again = 0
+    for x, y in batches:
+        again += len(model(x))
+result = size, seen, again
+"""
 
 
 def test_the_end_of_what_a_class_gives_by_its_loader(tmp_path: Path) -> None:
@@ -331,6 +338,9 @@ def test_the_end_of_what_a_class_gives_by_its_loader(tmp_path: Path) -> None:
     convert(write(tmp_path, script=text), "script")
     assert train(tmp_path, "script", 2) == [(1, 8), (1, 8)]
     assert train(tmp_path, "script", launched=False) == [(2, 8)]
+    (again := tmp_path / "again").mkdir()  # what is trained on as well is dealt, and merged
+    convert(write(again, script=text + AGAIN), "script")
+    assert train(again, "script", 2) == [(1, 8, 8), (1, 8, 8)]
 
 
 STEPS = """

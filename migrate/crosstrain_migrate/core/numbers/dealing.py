@@ -227,7 +227,7 @@ class Evaluations:
             raise Unsure("it goes over more than one iterable")
         if Certain(self.script).is_generated(frame, sources[0]):
             raise Unsure("a generator gives its batches")
-        if Certain(self.script).goes_over_itself(frame, sources[0]):
+        if self._is_whole_object(frame, sources[0]):
             raise Unsure("a class of the script gives its batches")
         if not phase and not self._reached_alike(loop, 0):
             raise Unsure("not every process may come to it")
@@ -248,6 +248,16 @@ class Evaluations:
             raise Unsure("its result is shown inside the loop alone")
         left.sums = [text for text in left.sums if not adds_itself(self.script, frame, loop, text)]
         return Dealt(loop, frame, sources[0], left, phase, tuple(sources[1:]))
+
+    def _is_whole_object(self, frame: Frame, source: ast.expr) -> bool:
+        """Whether a class of the script gives the batches, which the runtime leaves whole, and no training goes over that object,
+        whose loader would be dealt."""
+        certain = Certain(self.script)
+        if not certain.own_iterables(frame, source):
+            return False
+        trained = {maker for one in self.roles.data for maker in certain.makers(one.frame, one.node)}
+        made = set(certain.makers(frame, source))
+        return bool(made) and made.isdisjoint(trained)
 
     @cached_property
     def _give_kept(self) -> set[str]:

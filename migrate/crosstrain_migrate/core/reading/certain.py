@@ -95,12 +95,8 @@ class Certain:
         origins = list(self._origins(frame, node, 0))
         return bool(origins) and all(map(self._makes_generator, origins))
 
-    def goes_over_itself(self, frame: Frame, node: ast.expr) -> bool:
-        """Whether an expression stands for objects of a class of the project with an `__iter__` of its own, and no DataLoader."""
-        return bool(self.own_iterables(frame, node))
-
     def own_iterables(self, frame: Frame, node: ast.expr) -> list[ast.ClassDef]:
-        """These classes."""
+        """The classes of the project, with an `__iter__` of their own, of which an expression is an object; no DataLoaders."""
         made = {cls: None for one in self._origins(frame, node, 0) for cls in self._classes_of(one)}
         return [cls for cls in made if self.script.methods(cls, "__iter__") and not self._is_loader(cls)]
 
@@ -142,6 +138,14 @@ class Certain:
         elif depth < _DEPTH:
             for place, value in (*self.bound(frame, node), *self._held(node)):
                 yield from self._parts(place, value, depth + 1)
+
+    def makers(self, frame: Frame, node: ast.expr, depth: int = 0) -> Iterator[ast.expr]:
+        """What makes an object, as far as variables and parameters hand it on."""
+        if not isinstance(node, ast.Name | ast.Attribute):
+            yield node
+        elif depth < _DEPTH:
+            for place, value in (*self.bound(frame, node), *self._held(node)):
+                yield from self.makers(place, value, depth + 1)
 
     def _parts(self, frame: Frame, value: ast.expr, depth: int) -> Iterator[ast.expr]:
         """The same of a value, or of each of some that are returned or bound together."""

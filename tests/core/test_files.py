@@ -119,6 +119,16 @@ import mlflow
 + with (mlflow.start_run() if accelerator.is_main_process else nullcontext()):
 - with mlflow.start_run():
 *     mlflow.log_param("rate", 0.1)
+== what a run is told of files, which a silent one does not keep
+import wandb
+--
+artifact = wandb.Artifact("rows", type="rows")
++ if accelerator.is_main_process:
+. artifact.add_file("rows.csv")
+. wandb.log_artifact(artifact)
+. artifact.wait()
+other = load("other")
+other.wait()
 == also where it has a name that nothing reads
 + from contextlib import nullcontext
 import mlflow

@@ -32,6 +32,17 @@ test_times_in_paths = each_output("""
 +     os.makedirs(path, exist_ok=not accelerator.is_main_process)
 ~ torch.save(model.state_dict(), path)
 state = torch.load(path)
+== a time among the options of a text, in the path of an object that saves
+class Keeper:
+    def __init__(self, name):
+        self.folder = os.path.join("runs", name)
+    def keep(self):
++         if PartialState().is_main_process:
+.         torch.save(model.state_dict(), os.path.join(self.folder, "model.pt"))
+--
+options = {"rate": 1}
+options["time"] = time.strftime("%H%M")
+Keeper("{rate}-{time}".format(**options)).keep()
 == a time in what a class keeps
 class Paths:
     out = os.path.join("runs", time.strftime("%H%M"))

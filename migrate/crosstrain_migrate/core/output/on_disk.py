@@ -14,7 +14,7 @@ from .writers import CONTAINERS, OPENS, is_of_project, mode_of, opens_to_write
 
 _ASKS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "_check_exists"})
 _LISTS = words("os.listdir os.scandir os.walk glob.glob glob.iglob")
-_READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap|add_file$|add_dir$)")
+_READS = re.compile(r"^(load|from_file$|read_|imread|fromfile|genfromtxt|memmap)")
 # `TabularDataset(path, format="csv")`
 _OBJECT_OF_FILE = re.compile(r"^[A-Z]\w*(Dataset|Reader|Corpus|Folder)$|^COCO$")
 

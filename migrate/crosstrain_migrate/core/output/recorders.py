@@ -34,6 +34,7 @@ _SILENT = {
     "comet_ml.OfflineExperiment": ("disabled", "disabled=not {0}.is_main_process"),
     "torchinfo.summary": ("verbose", "verbose=int({0}.is_main_process)"),
 }
+_ARTIFACTS = ("Artifact", "log_artifact")
 # What a bar that is switched off does not count.
 _COUNTED = frozenset(
     {"n", "last_print_n", "last_print_t", "start_t", "format_dict", "_time", "desc", "postfix", "unit"}
@@ -94,12 +95,24 @@ class Recorders:
             elif self.script.names_of(call) & self.script.bars and name != "enumerate":
                 self.plan.note(PRINT, call, "every process draws this bar", "nothing needs to be done")
             elif isinstance(self.script.statement(call), ast.Expr) and (
-                name in _SAYS or (name == "wandb.log" and self._shows_media(call))
+                name in _SAYS
+                or (name == "wandb.log" and self._shows_media(call))
+                or (self._is_of_artifact(call) and self.audience.is_all(call))
             ):
                 self.files.guard(self.script.statement(call))
             elif (level := self._level_of(call)) is not None:
                 self._level(*level)
         self._events.plan_functions()
+
+    def _is_of_artifact(self, call: ast.Call) -> bool:
+        """What a run of wandb is told of files, which a silent one does not keep: `artifact.add_file(path)`, `artifact.wait()`."""
+        if last_name(call.func) == "log_artifact":
+            return True
+        if not is_method(call, "add_file", "add_dir", "add_reference", "wait"):
+            return False
+        of = call.func.value
+        made = [of, *self.script.values(self.script.frame(call), written(of))]
+        return any(isinstance(one, ast.Call) and last_name(one.func) in _ARTIFACTS for one in made)
 
     def _shows_media(self, call: ast.Call) -> bool:
         """`wandb.log({"sample": wandb.Image(path)})`: a silent process would read the file too, which one process has written."""

@@ -69,10 +69,19 @@ class Sources:
             if names is not NUMBERS or self._is_trained(node):
                 found.append(node)
             return []
+        if is_method(node, "format"):  # `"{rate}-{time}".format(**options)`, where `options["time"] = now()`
+            held = {written(k.value) for k in node.keywords if k.arg is None}
+            return [value for value, of in self._entries if of in held]
         if written(node.func) == "int":  # `for name in listdir(path): last = int(name)`
             return [one.iter for one in self.script.loops_around(node) if isinstance(one, ast.For)]
         functions = self.script.functions_of(node)
         return [n.value for n in walk_all(functions) if isinstance(n, ast.Return | ast.Yield) and n.value]
+
+    @cached_property
+    def _entries(self) -> list[tuple[ast.expr, str]]:
+        """What is bound to an entry of a dictionary, and to which one's."""
+        bound = [(one.value, t) for one in self.script.table.each(ast.Assign) for t in one.targets]
+        return [(value, written(t.value)) for value, t in bound if isinstance(t, ast.Subscript)]
 
     def _entries_of(self, node: ast.expr) -> list[ast.expr]:
         """What is bound to the entries of a dictionary within another, `options["path"][key] = value`, whatever holds that; to one

@@ -199,11 +199,11 @@ class Code:
 
     def stores(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
         """Where a frame binds the variable or the attribute `text`."""
-        return [node for node in self._names_in(frame, text) if not isinstance(node.ctx, ast.Load)]
+        return [node for node in self._names[frame].get(text, []) if not isinstance(node.ctx, ast.Load)]
 
     def reads(self, frame: Frame, text: str) -> list[ast.expr]:
         """Where a frame reads the variable or the attribute `text`."""
-        return [node for node in self._names_in(frame, text) if isinstance(node.ctx, ast.Load)]
+        return [node for node in self._names[frame].get(text, []) if isinstance(node.ctx, ast.Load)]
 
     def is_called_alone(self, function: Function) -> bool:
         """Whether a function within another is only called there, by its name, and given to nothing that may hold it."""
@@ -243,9 +243,6 @@ class Code:
             for text, values in self._values[frame].items():
                 found[text] += values
         return found
-
-    def _names_in(self, frame: Frame, text: str) -> list[ast.Name | ast.Attribute]:
-        return self._names[frame].get(text, [])
 
     @cached_property
     def _names(self) -> dict[Frame, dict[str, list[ast.Name | ast.Attribute]]]:

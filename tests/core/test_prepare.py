@@ -1,8 +1,12 @@
 """Where what trains is prepared: in the scope that binds it, once, jointly where one place can."""
 
+from pathlib import Path
 from textwrap import indent
 
+import pytest
+
 from .filling import filled
+from .projects import convert, train, write
 from .support import Trap, case_by_case, cases, converted
 
 MADE = """
@@ -377,3 +381,33 @@ def test_a_model_is_known_where_it_is_held() -> None:
     """A notebook's launch takes the trained weights home: it must know the model of the cell, not the parameter's name."""
     done = converted(next(one.text for one in TRAPS if "another optimizer" in one.name))
     assert ("model", "module") in [(fact.name, fact.role) for fact in done.roles]
+
+
+HIDES = """
+<torch>
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 2)
+        {name} = list(self.body.parameters())
+    def forward(self, x):
+        return self.body(x)
+model = Net()
+optimizer = torch.optim.SGD({name}, lr=0.1)
+model.train()
+for x, y in DataLoader(TensorDataset(torch.ones(8, 4), torch.ones(8, 2)), 2):
+    <step loss = F.mse_loss(model(x), y)>
+result = [one.tolist() for one in model.body.parameters()]
+"""
+
+
+@pytest.mark.parametrize(("name", "prepared"), [("parameters", "optimizer"), ("weights", "model, optimizer")])
+def test_a_model_that_hides_its_parameters_is_not_asked_for_them(
+    name: str, prepared: str, tmp_path: Path
+) -> None:
+    text = HIDES.replace("({name}", f"(model.{name}").replace("{name}", f"self.{name}")
+    convert(write(tmp_path, script=text), "script")
+    after = (tmp_path / "script.py").read_text(encoding="utf-8")
+    assert f"{prepared} = accelerator.prepare({prepared})" in after
+    first, second = train(tmp_path, "script", 2)
+    assert first == second

@@ -159,6 +159,7 @@ class Preparing:
                 and self._is_there(optimizer, text)
                 and not self._is_wrapped(optimizer, text)
                 and not self._is_part(optimizer.frame, text, models)
+                and not self._hides_parameters(optimizer.frame, text)
             ]
             found.append(optimizer)
         return found
@@ -244,6 +245,18 @@ class Preparing:
             for value in self.script.values(frame, other)
             if isinstance(value, ast.Call) and other not in map(written, value.args)
             for n in walk_all(value.args)
+        )
+
+    def _hides_parameters(self, frame: Frame, text: str) -> bool:
+        """Whether a model's class has a list in the place of a method of every module: `self.parameters = list(...)`; its optimizer
+        is prepared alone."""
+        made = (
+            self.script.class_made(value)
+            for home in self.script.homes(frame, text)
+            for value in self.script.values(home, text)
+        )
+        return any(
+            self.script.stores(m, "self.parameters") for cls in made for m in self.script.all_methods(cls)
         )
 
     def _is_wrapped(self, optimizer: Held, text: str) -> bool:

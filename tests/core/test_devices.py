@@ -32,6 +32,7 @@ device = torch.device("cuda" if args else "cpu") => device = accelerator.device
 device = "cuda:%d" % args if args else 0 => device = accelerator.device if args else 0
 place: str = "cuda" if args else "cpu" => place: str = accelerator.device.type
 import shapes\n    rows = shapes.Batch(args, "cuda") => rows = shapes.Batch(args, accelerator.device.type)
+process = args.process\n    rows = process([1], "cuda") => rows = process([1], accelerator.device.type)
 import shapes\n    rows = shapes.name(args, "cuda") => rows = shapes.name(args, "cuda")
 weights = torch.ones(2, device="cuda") => weights = torch.ones(2, device=accelerator.device)
 state = torch.load("w", map_location="cuda:" + str(args)) => torch.load("w", map_location=accelerator.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.core.reading.forms import is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_method
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, written
 
@@ -83,10 +83,25 @@ class DeviceTexts:
                 self.edits.place(node, as_text=True)
 
     def _is_of_library(self, call: ast.Call) -> bool:
-        """Whether a call makes an object of a library beside torch, whose own classes that take such a text are known."""
+        """Whether a call makes an object of a library beside torch, whose own classes that take such a text are known, or runs an
+        object's method by another name: `process = field.process`."""
         name = self.script.dotted(call.func)
+        bound = (
+            self._bound(self.script.frame(call), written(call.func))
+            if isinstance(call.func, ast.Name)
+            else []
+        )
+        if bound and all(isinstance(one, ast.Attribute) for one in bound):
+            return not any(self.script.functions(last_name(one)) for one in bound)
         is_class = last_name(call.func)[:1].isupper() and self.script.is_of_library(call.func)
         return is_class and not name.startswith("torch.") and not self.script.run_by(call)
+
+    def _bound(self, frame: Frame, name: str, depth: int = 2) -> list[ast.expr]:
+        """What a variable is bound to, or a parameter given."""
+        given = self.script.given_for(frame, name) if depth and not self.script.stores(frame, name) else []
+        others = [(self.script.frame(call), value) for value, call in given]
+        handed = [one for home, value in others for one in self._bound(home, written(value), depth - 1)]
+        return [*self.script.values(frame, name), *handed]
 
     def _is_where_to_load(self, target: ast.expr) -> bool:
         """`loc`, which is given as a `map_location`, or as a `device`."""

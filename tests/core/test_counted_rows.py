@@ -289,6 +289,21 @@ def test_rows_that_an_object_counts_beside_all(total: str, share: str, is_all: b
     assert ("progress.update(len(x) * " in after) == is_all
 
 
+@each_row("""
+total => is_all
+1000 => False  # of a bar's own
+progress.total => True
+""")
+def test_a_bar_beside_such_an_object(total: str, is_all: bool) -> None:
+    text = PROGRESS.format(total="len(data)", share="self.seen / self.total")
+    text = text.replace("def train(progress):", f"def train(progress):\n    bar = tqdm(total={total})")
+    text = "from tqdm import tqdm" + text.replace(
+        "        if progress.", "        bar.update(len(x))\n        if progress."
+    )
+    after = converted(text)
+    assert ("bar.update(len(x) * " in after) == is_all and "progress.update(len(x) * " in after
+
+
 BATCHES = """
 <torch>
 class Batches:

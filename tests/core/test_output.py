@@ -164,6 +164,12 @@ for name in ["images", "models"]:
 + accelerator.wait_for_everyone()
 - os.makedirs(out)
 + os.makedirs(out, exist_ok=True)
+== a folder that must be new where some process may not come
+for epoch in range(len(rows)):
+    for x in rows[epoch]:
+-         os.mkdir(f"{epoch}")
++         os.makedirs(f"{epoch}", exist_ok=True)
+?? every process makes this folder
 == a folder about which a caller asks
 def make(path):
 -     os.mkdir(path)

@@ -71,6 +71,7 @@ class Evaluations:
         self.script = script
         self.roles = roles
         self.phases_of = Phases(script, roles)
+        self._certain = Certain(script)
         self.dealt: list[Dealt] = []
         self.whole: list[Whole] = []
         self._seen: set[ast.AST] = set()
@@ -112,7 +113,7 @@ class Evaluations:
         around = self.script.loops_around(loop)  # it may go over the rows of an evaluation's batch
         if not (trains or self._is_data(sources, loop)) or any(one in self._seen for one in around):
             return False
-        if len(sources) == 1 and Certain(self.script).gives_none(frame, sources[0], loop):
+        if len(sources) == 1 and self._certain.gives_none(frame, sources[0], loop):
             return False
         body = walk_all(loop.body)
         uses = names_in(loop.target) & {
@@ -225,7 +226,7 @@ class Evaluations:
         phase = self.phases_of.test(loop) if self.phases_of.trains(loop) else ""
         if not _is_one(sources):
             raise Unsure("it goes over more than one iterable")
-        if Certain(self.script).is_generated(frame, sources[0]):
+        if self._certain.is_generated(frame, sources[0]):
             raise Unsure("a generator gives its batches")
         if self._is_whole_object(frame, sources[0]):
             raise Unsure("a class of the script gives its batches")
@@ -252,12 +253,14 @@ class Evaluations:
     def _is_whole_object(self, frame: Frame, source: ast.expr) -> bool:
         """Whether a class of the script gives the batches, which the runtime leaves whole, and no training goes over that object,
         whose loader would be dealt."""
-        certain = Certain(self.script)
-        if not certain.own_iterables(frame, source):
+        if not self._certain.own_iterables(frame, source):
             return False
-        trained = {maker for one in self.roles.data for maker in certain.makers(one.frame, one.node)}
-        made = set(certain.makers(frame, source))
-        return bool(made) and made.isdisjoint(trained)
+        made = set(self._certain.makers(frame, source))
+        return bool(made) and made.isdisjoint(self._makers_of_data)
+
+    @cached_property
+    def _makers_of_data(self) -> set[ast.expr]:
+        return {maker for one in self.roles.data for maker in self._certain.makers(one.frame, one.node)}
 
     @cached_property
     def _give_kept(self) -> set[str]:

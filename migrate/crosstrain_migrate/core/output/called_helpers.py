@@ -15,7 +15,7 @@ from .audience import OWN, Audience
 from .helpers import Helpers
 
 
-class CallsInstead:
+class GuardedCalls:
     """Says of a function which of its calls are guarded."""
 
     def __init__(self, plan: Plan, accelerators: Accelerators, audience: Audience, helpers: Helpers) -> None:

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import commands, on_disk, writers
 from .audience import OWN, Audience
-from .called_helpers import CallsInstead
+from .called_helpers import GuardedCalls
 from .helpers import Helpers, Meetings, draws
 from .paths import Paths, Reads
 from .stamps import Stamps
@@ -272,10 +272,10 @@ class Files:
     # -- functions that only write -----------------------------------------------------------------------------
 
     def _calls_of_helpers(self) -> None:
-        instead = CallsInstead(self.plan, self.accelerators, self.audience, self.helpers)
+        guarded = GuardedCalls(self.plan, self.accelerators, self.audience, self.helpers)
         for function in self.script.frames:
             if not isinstance(function, ast.Module) and self.script.is_reached(function.body[0]):
-                for call in instead.of(function):
+                for call in guarded.of(function):
                     self._call(call, function)
 
     def _call(self, call: ast.Call, function: Function) -> None:

@@ -189,9 +189,17 @@ class Folders:
         return stops and self._stops_main_process(call, deciding)
 
     def _stop_or_take(self, call: ast.Call) -> None:
+        """One that must be new stops the main process; where all may not wait for that, a note says so, and it may be there."""
         path = on_disk.path_of_folder(call)
-        if path is None or not self._must_be_new(call, path) or not self._stops_main_process(call, call):
-            self._may_exist(call)
+        if path is not None and self._is_plain(call) and self._must_be_new(call, path):
+            if self._stops_main_process(call, call):
+                return
+            self.plan.note(RULE, call, DEPENDS, GUARD)
+        self._may_exist(call)
+
+    def _is_plain(self, call: ast.Call) -> bool:
+        """Whether a call can be told that a folder may be there: not `os.mkdir(path, mode)`."""
+        return self.script.dotted(call.func) != "os.mkdir" or len(call.args) + len(call.keywords) == 1
 
     def _must_be_new(self, call: ast.Call, path: ast.expr) -> bool:
         """Whether the folder of an earlier run is meant to end this one: `os.mkdir(path)`, of which nothing has asked, which
@@ -218,8 +226,7 @@ class Folders:
     def _stops_main_process(self, call: ast.Call, all_come_to: ast.AST) -> bool:
         """Plans that a folder which is there stops the main process, and with it the run; the others find what it has made."""
         statement, state = self.script.statement(call), self.files.state(call)
-        is_plain = self.script.dotted(call.func) != "os.mkdir" or len(call.args) + len(call.keywords) == 1
-        if not is_plain or not self.audience.comes_alike(all_come_to):
+        if not self._is_plain(call) or not self.audience.comes_alike(all_come_to):
             return False
         self._may_exist(call, f"not {state}.is_main_process")
         self.plan.within(statement, RULE, REASON, f"{state}.main_process_first()", GROUP)

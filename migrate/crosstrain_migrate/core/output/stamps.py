@@ -49,8 +49,8 @@ class Stamps:
         written_to = {
             one
             for path in (writers.path_of_write(self.script, call) for call in self._writes())
-            if not self._is_removed(path)
-            for one in self.sources.of(path)
+            if (found := self.sources.of(path)) and not self._is_removed(path)
+            for one in found
         }
         decided = [one for call in self._decided() for one in self.sources.of(on_disk.path_of_folder(call))]
         self._read_again |= dict.fromkeys(decided)

@@ -88,7 +88,7 @@ class DeviceTexts:
         name = self.script.dotted(call.func)
         bound = (
             self._bound(self.script.frame(call), written(call.func))
-            if isinstance(call.func, ast.Name)
+            if isinstance(call.func, ast.Name) and len(call.args) > 1
             else []
         )
         if bound and all(isinstance(one, ast.Attribute) for one in bound):

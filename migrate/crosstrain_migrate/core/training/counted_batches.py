@@ -191,9 +191,9 @@ def _plan_kept_steps(plan: Plan, roles: Roles, accelerators: Accelerators) -> No
 def _plan_ends_within(plan: Plan, roles: Roles) -> None:
     """`for i, x in enumerate(self.loader): if i * self.size >= self.most: break`, in the `__iter__` of what is dealt by the loader
     that it holds: a batch is then one of each process. What is evaluated whole has the loader as it was."""
-    script = plan.script
+    script, certain = plan.script, Certain(plan.script)
     for data in roles.data:
-        for cls in Certain(script).own_iterables(data.frame, data.node):
+        for cls in certain.own_iterables(data.frame, data.node):
             nodes = [n for method in script.methods(cls, "__iter__") for n in script.within(method)]
             for loop in (n for n in nodes if isinstance(n, ast.For)):
                 counters = counters_of(loop, script) | turns_of(loop)

@@ -49,7 +49,9 @@ def _told_by_rows(script: Script, loop: Loop) -> list[ast.expr]:
     """The rows of each turn that an object of the project adds to its count, `progress.update(len(x))`, of which it asks how much it
     is of all: `self.seen / self.total`."""
     calls = [n for n in walk(loop) if isinstance(n, ast.Call) and len(n.args) == 1 and is_rows(n.args[0])]
-    return [one.args[0] for one in calls if any(_adds_to_share(script, f) for f in script.functions_of(one))]
+    calls = [n for n in calls if written(getattr(n.func, "value", n.func)) not in script.bars]
+    own = [(one, f) for one in calls for f in script.functions_of(one) if one in script.callers(f)]
+    return [one.args[0] for one, method in own if _adds_to_share(script, method)]
 
 
 def _adds_to_share(script: Script, method: Function) -> bool:
@@ -90,7 +92,11 @@ def _ends_with_rows(script: Script, frame: Frame, bar: str) -> bool:
 
 
 def _is_of_rows(script: Script, frame: Frame, end: ast.expr) -> bool:
-    """`len(rows)`, what is computed from it, `len(rows) - held_back`, or a variable that is bound to nothing else."""
+    """`len(rows)`, what is computed from it, `len(rows) - held_back`, or a variable that is bound to nothing else; also what an
+    object of the project was made with: `progress.total`."""
+    if isinstance(end, ast.Attribute) and not script.values(frame, written(end)):
+        own = ast.Attribute(ast.Name("self", ast.Load()), end.attr, ast.Load())
+        return any(_is_of_rows_given(script, cls, own) for cls in script.table.each(ast.ClassDef))
     values = script.values(frame, written(end)) or [end]
     return all(
         any(is_length(script, frame, part) for part in walk(one)) and not _BATCHES.search(ast.unparse(one))

@@ -52,7 +52,7 @@ def main(args):
             opt.zero_grad()
             accelerator.backward(loss)
             opt.step()
-            if global_step < warmup_steps:
+            if global_step < -(-warmup_steps // accelerator.num_processes):
                 warmup.step()
             global_step += 1
             accelerator.print(

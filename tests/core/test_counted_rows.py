@@ -95,7 +95,7 @@ then => after
 print(i, count) => print(i, min(count, len(loader)))
 print(i, int(len(rows) / 4)) => print(i, min(int(len(rows) / 4), len(loader)))
 print(i, int(data.size()[0] / args.batch_size)) => print(i, min(int(data.size()[0] / args.batch_size), len(loader)))
-if i > 0.8 * data.shape[0] // args.bs: print(epoch) => if i > 0.8 * data.shape[0] // args.bs:
+if i > 0.8 * data.shape[0] // args.bs: print(epoch) => if i > -(-(0.8 * data.shape[0] // args.bs) // accelerator.num_processes):
 if i > 0.8 * (data.shape[0] // args.bs): print(epoch) => if i > 0.8 * min(data.shape[0] // args.bs, len(loader)):
 print(i, x.size(0) // args.batch_size) => print(i, x.size(0) // args.batch_size)
 print(i, data.shape[0] // 4) => print(i, data.shape[0] // 4)  # the size of anything
@@ -241,7 +241,8 @@ result = steps, sorted(set(seen))
 @pytest.mark.parametrize("steps", ["math.ceil(len(rows) / 2)", "len(rows) // 2"])
 def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_path: Path) -> None:
     assert "num_processes" not in converted(RENEWED.format(steps="6", cycle="steps"))
-    assert "num_processes" not in converted(RENEWED.format(steps=steps, cycle="3"))
+    ended = converted(RENEWED.format(steps=steps, cycle="3"))  # its turns are those of all epochs
+    assert "range(2 * -(-steps // accelerator.num_processes))" in ended or "steps, seen = -(-" in ended
     convert(write(tmp_path, train=RENEWED.format(steps=steps, cycle="steps")), "train")
     (count, first), (_, second) = train(tmp_path, "train", 2)
     assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)

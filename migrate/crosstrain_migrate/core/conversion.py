@@ -28,6 +28,7 @@ from .numbers.dealing import Evaluations
 from .numbers.deciding import Decisions
 from .numbers.merging import Merging
 from .numbers.running import note_running_numbers
+from .numbers.shares import plan_shares
 from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
@@ -287,6 +288,7 @@ def _plan_numbers(
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
+    plan_shares(plan, roles, accelerators)
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
     if plan.runtime == OURS:

@@ -1,0 +1,211 @@
+"""What counts the batches of one process: in the loops over divided data, and in the functions that these call.
+
+`i` of `for i, batch in enumerate(loader)`, `self.step += 1` in that loop or in a method that it calls, and the parameter of a
+function that is given one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from crosstrain_migrate.core.reading.alike import counters_of
+from crosstrain_migrate.core.reading.data import Data
+from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, is_function_frame, is_method
+from crosstrain_migrate.core.reading.ranges import is_range, item_of, range_behind
+from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.walks import walk, walk_all
+
+_DEPTH = 3
+
+
+class OwnCounts:
+    """The counters of one loop over divided data, by the frames that read them."""
+
+    def __init__(
+        self, script: Script, loop: Loop, data: Data, dealt: Iterable[Loop], moved: Iterable[ast.Call]
+    ) -> None:
+        """data: what it trains on. dealt: all such loops. moved: the steps of what is prepared, schedules that move by all
+        processes' batches."""
+        self.script = script
+        self.loop = loop
+        self.dealt = set(dealt)
+        self.moved = set(moved)
+        self.frame = script.frame(loop)
+        self._names: dict[Frame, set[str]] = defaultdict(set)
+        self._grows = set(self._grown(walk_all(loop.body), loop))
+        self.names = self._turns(data) | self._grows
+        self._add(self.frame, self.names)
+        self._called: list[Function] = []
+        self._follow([n for n in walk_all(loop.body) if isinstance(n, ast.Call)], _DEPTH)
+
+    def reads(self) -> Iterator[ast.expr]:
+        """Where a counter is read, while the loop lasts or by the loops around it."""
+        around = [one for one in self.script.loops_around(self.loop) if isinstance(one, ast.While)]
+        tests = [one.test for one in (*around, self.loop) if isinstance(one, ast.While)]
+        yield from self._reads_in(self.frame, [*walk_all(tests), *walk_all(self.loop.body)])
+        for function in self._called:
+            yield from self._reads_in(function, self.script.within(function))
+
+    def sums(self) -> Iterator[tuple[str, ast.expr]]:
+        """What the loop adds up, each with what divides it while the loop lasts: `total += loss.item()`, `total / period`."""
+        nodes = walk_all(self.loop.body)
+        grown = [
+            n for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and not _counted(n)
+        ]
+        texts = {written(n.target) for n in grown if self._turn_of(n) is self.loop}
+        for node in nodes:
+            match node:
+                case ast.BinOp(left, ast.Div(), by) | ast.AugAssign(left, ast.Div(), by) if (
+                    written(left) in texts
+                ):
+                    yield written(left), by
+
+    def starts(self) -> Iterator[ast.expr]:
+        """What a counter of the loop begins at above it: `step = epoch * steps_per_epoch`."""
+        for text in self._grows:
+            for value in self.script.values(self.frame, text):
+                if _counted(self.script.statement(value)) != text and self.loop not in self.script.around(
+                    value
+                ):
+                    yield value
+
+    def _reads_in(self, frame: Frame, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+        for node in nodes:
+            is_read = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+            if is_read and self.script.frame(node) is frame and written(node) in self._names[frame]:
+                assert isinstance(node, ast.expr)
+                yield node
+
+    # -- what counts -------------------------------------------------------------------------------------------
+
+    def _turns(self, data: Data) -> set[str]:
+        """`i` of `for i, batch in enumerate(loader)`, and of `for i in range(steps): batch = next(batches)`; the numbers of a range
+        that is dealt itself are those of all."""
+        if not isinstance(self.loop, ast.For):
+            return set()
+        item = {item_of(self.loop)} - {""}
+        if data.loop is not self.loop and any(map(is_range, walk(self.loop.iter))):
+            return counters_of(self.loop, self.script) | item
+        is_dealt = range_behind(self.script, data.frame, data.node) is not None
+        return counters_of(self.loop, self.script) - (item if is_dealt else set())
+
+    def _grown(self, nodes: Iterable[ast.AST], loop: Loop) -> Iterator[str]:
+        """What grows by one with each turn of a loop, and with nothing else but the turns of other loops over divided data."""
+        for node in nodes:
+            text = _counted(node)
+            if not text or self._turn_of(node) is not loop:
+                continue
+            frame = self.script.frame(node)
+            homes = self.script.homes(frame, text)
+            grown = [n for home in homes for n in self.script.within(home) if _counted(n) == text]
+            if all(self._turn_of(one) in self.dealt or self._runs_in(one) for one in grown):
+                yield text
+
+    def _turn_of(self, node: ast.AST) -> Loop | None:
+        return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
+
+    def _runs_in(self, node: ast.AST) -> bool:
+        """Whether a loop over divided data calls the function of a node once in a turn."""
+        frame = self.script.frame(node)
+        calls = calls_of(self.script, frame) if is_function_frame(frame) else []
+        return bool(calls) and all(self._turn_of(call) in self.dealt for call in calls)
+
+    def _add(self, frame: Frame, names: Iterable[str]) -> None:
+        for name in names:
+            for home in self.script.homes(frame, name):
+                self._names[home].add(name)
+
+    # -- what is called ----------------------------------------------------------------------------------------
+
+    def _follow(self, calls: Iterable[ast.Call], depth: int) -> None:
+        """The functions of the project that a turn runs: what they count, and which counters they are given."""
+        others = (call for call in calls if call not in self.moved)
+        for call, function in ((c, f) for c in others for f in self.script.run_by(c)):
+            if function in self._called or function is self.frame or self.script.is_generator(function):
+                continue
+            self._called.append(function)
+            inner = self.script.within(function)
+            if self._turn_of(call) is self.loop and self._runs_in(inner[0] if inner else function):
+                grown = (_counted(n) for n in inner if self._turn_of(n) is None)
+                self._add(function, {text for text in grown if text.startswith("self.")})
+            self._add(function, self._given(function))
+            if depth:
+                self._follow(self.script.calls_in(function), depth - 1)
+
+    def _given(self, function: Function) -> Iterator[str]:
+        """The parameters that all calls give a counter for."""
+        for name in self.script.parameters(function):
+            given = self.script.given_for(function, name)
+            is_known = given and len(given) == len(calls_of(self.script, function))
+            if is_known and all(self._is_counter(value) for value, _ in given):
+                yield name
+
+    def _is_counter(self, node: ast.expr) -> bool:
+        """`i`, `i + 1`"""
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.right, ast.Constant)
+            and isinstance(node.op, ast.Add)
+        ):
+            node = node.left
+        return written(node) in self._names[self.script.frame(node)]
+
+
+def _counted(node: ast.AST) -> str:
+    """`n` of `n += 1` and of `n = n + 1`"""
+    if isinstance(node, ast.AugAssign):
+        is_one = (
+            isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant) and node.value.value == 1
+        )
+        return written(node.target) if is_one else ""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        text = written(node.targets[0])
+        return text if ast.unparse(node.value) == f"{text} + 1" else ""
+    return ""
+
+
+def calls_of(script: Script, function: Function) -> list[ast.Call]:
+    """The calls of a function, without those of a method of its name on an object, `model.train()` beside a function `train`, and
+    of what is given a variable of that name."""
+    calls, name = script.callers(function), function.name
+    if script.class_of(function) is not None:
+        return calls
+    calls = [c for c in calls if not is_method(c, name) or script.is_imported(c.func)]
+    frames = [(c, script.frame(c)) for c in calls]
+    return [
+        c
+        for c, f in frames
+        if script.last(c.func) == name or not (is_function_frame(f) and script.binds(f, name))
+    ]
+
+
+def loops_of(script: Script, roles: Roles) -> dict[Loop, Data]:
+    """The loops that take divided batches, each with what it reads: by itself, or by `next` in every turn."""
+    found: dict[Loop, Data] = {}
+    for one in roles.data:
+        loop = one.loop or one.beside
+        taking = [loop] if loop is not None else list(_taking(script, roles))
+        for each in taking:
+            if not any(isinstance(n, ast.Yield) for n in walk(each)):
+                found.setdefault(each, one)
+    return found
+
+
+def _taking(script: Script, roles: Roles) -> Iterator[Loop]:
+    """The loops around the backwards each turn of which takes a batch by `next`."""
+    for call in (one.call for one in roles.backwards):
+        for loop in _loops_around(script, call, _DEPTH):
+            if any(last_name(n.func) == "next" for n in walk_all(loop.body) if isinstance(n, ast.Call)):
+                yield loop
+                break
+
+
+def _loops_around(script: Script, node: ast.AST, depth: int) -> Iterator[Loop]:
+    yield from script.loops_around(node)
+    frame = script.frame(node)
+    for call in script.callers(frame) if depth and is_function_frame(frame) else ():
+        yield from _loops_around(script, call, depth - 1)

@@ -1,0 +1,214 @@
+"""CT201 by use: a number of all processes' batches where it meets one process's own count of them.
+
+Each process sees its share of the batches. `step % steps_per_epoch`, `i == last`, `f"{i}/{total}"` and `range(epochs * steps)`
+are asked of that share, wherever in the program the number was computed; a schedule that the runtime moves by all
+processes' batches goes on by the whole number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from crosstrain_migrate.core.placing.accelerator import Accelerators
+from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method
+from crosstrain_migrate.core.reading.ranges import is_range
+from crosstrain_migrate.core.reading.roles import Roles, Stepped
+from crosstrain_migrate.core.reading.script import Script
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
+
+from .own_counts import OwnCounts, loops_of
+from .whole_counts import ROUNDS
+from .wholes import Wholes, is_of_self
+
+RULE = "CT201"
+REASON = "a process counts its own share of the batches"
+
+
+def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
+    """Takes the share of one process; an evaluation that is dealt is told the numbers of all."""
+    script, trained = plan.script, loops_of(plan.script, roles)
+    prepared = {text for _, text in plan.prepared}
+    moved = [one.call for one in (*roles.optimizers, *roles.schedulers) if one.text in prepared]
+    loops = {loop: OwnCounts(script, loop, data, trained, moved) for loop, data in trained.items()}
+    bound = {written(one) for loop in trained for one in stores_in(loop)} - {"self"}
+    wholes = Wholes(plan, bound | {name for one in loops.values() for name in one.names})
+    shares = Shares(plan, wholes, accelerators)
+    for loop, counts in loops.items():
+        for read in counts.reads():
+            shares.beside(read, loop)
+        shares.of(counts.starts())
+        shares.of(by for text, by in counts.sums() if not shares.is_reduced(text))
+        if trained[loop].loop is not loop:
+            shares.turns(loop)
+        shares.bars(loop)
+    for one in roles.schedulers:
+        if trained and one.text not in prepared:
+            shares.schedule(one)
+    shares.plan_all()
+
+
+class Shares:
+    """Collects the numbers that are to be divided, and divides each where it is bound, or else where it is read."""
+
+    def __init__(self, plan: Plan, wholes: Wholes, accelerators: Accelerators) -> None:
+        self.plan = plan
+        self.script: Script = plan.script
+        self.wholes = wholes
+        self.accelerators = accelerators
+        self.found: dict[ast.expr, None] = {}
+
+    def of(self, values: Iterable[ast.expr]) -> None:
+        """What a count begins at, the batches of one process of the epochs before, and what divides a sum over its batches."""
+        self._add(values)
+
+    def is_reduced(self, text: str) -> bool:
+        """Whether a sum is one over all processes where it is read."""
+        codes = (one.code for one in self.plan.edits if isinstance(one, e.InsertBefore | e.InsertAfter))
+        return any(text in code.partition(" = accelerator.")[0].split(", ") for code in codes)
+
+    def _add(self, nodes: Iterable[ast.expr]) -> None:
+        for node in nodes:
+            if not self._is_touched(node):
+                self.found |= dict.fromkeys(self.wholes.parts(node))
+
+    def _is_touched(self, node: ast.AST) -> bool:
+        return any(map(self.plan.is_replaced, walk(node)))
+
+    # -- where they meet ---------------------------------------------------------------------------------------
+
+    def beside(self, read: ast.expr, loop: Loop) -> None:
+        """What one expression computes or compares with a count, and what is shown in one text or call with it; the loop itself
+        ends before `if i >= batches: break` does."""
+        top: ast.expr = read
+        for one in self.script.around(read):
+            if (isinstance(one, ast.BinOp) and not _is_text(one)) or isinstance(
+                one, ast.Compare | ast.UnaryOp
+            ):
+                top = one
+            elif not (isinstance(one, ast.Call) and last_name(one.func) in ROUNDS):
+                break
+        if isinstance(top, ast.Compare) and self._is_harmless_end(top, loop):
+            return
+        self._add([top])
+        self._add(self._shown_with(top))
+
+    def _is_harmless_end(self, test: ast.Compare, loop: Loop) -> bool:
+        block = self.script.parent(test)
+        if (
+            not isinstance(block, ast.If)
+            or not isinstance(block.body[-1], ast.Break)
+            or isinstance(loop, ast.While)
+        ):
+            return False
+        end = test.comparators[0]
+        is_plain = isinstance(end, ast.Name | ast.Attribute | ast.Call) or self.wholes.is_cut_in_batches(end)
+        return (
+            is_plain and isinstance(test.ops[0], ast.GtE | ast.Eq) and not any(map(is_range, walk(loop.iter)))
+        )
+
+    def _shown_with(self, shown: ast.expr) -> Iterator[ast.expr]:
+        """The numbers of one text, `f"{i}/{total}"`, or of one call of a library that shows something."""
+        for one in self.script.around(shown):
+            if isinstance(one, ast.JoinedStr):
+                yield from (n.value for n in one.values if isinstance(n, ast.FormattedValue))
+                return
+            if isinstance(one, ast.BinOp) and _is_text(one):
+                yield from one.right.elts if isinstance(one.right, ast.Tuple) else [one.right]
+                return
+            if isinstance(one, ast.Call):
+                if is_method(one, "format") or written(one.func) == "print":
+                    yield from (*one.args, *(k.value for k in one.keywords))
+                return
+            if not isinstance(one, ast.FormattedValue | ast.Tuple | ast.keyword | ast.expr):
+                return
+
+    def turns(self, loop: Loop) -> None:
+        """`for i in range(epochs * steps): batch = next(batches)`"""
+        head = loop.iter if isinstance(loop, ast.For) else None
+        if head is not None:
+            self._add(n.args[-1] for n in walk(head) if isinstance(n, ast.Call) and is_range(n) and n.args)
+
+    def bars(self, loop: Loop) -> None:
+        """The total of a bar that the loop moves by one with each batch."""
+        for call in (n for n in walk_all(loop.body) if is_method(n, "update")):
+            step = call.args[0] if call.args else None
+            if call.keywords or (
+                step is not None and not (isinstance(step, ast.Constant) and step.value == 1)
+            ):
+                continue
+            for made in self._makers(self.script.frame(call), call.func.value, 2):
+                self._add(k.value for k in made.keywords if k.arg == "total")
+
+    def schedule(self, stepped: Stepped) -> None:
+        """What a schedule is made for that each process moves by its own steps, since these end the training."""
+        held = stepped.call.func.value if isinstance(stepped.call.func, ast.Attribute) else stepped.call
+        for made in self._makers(stepped.frame, held, 2):
+            returned = [value for f in self.script.run_by(made) for value in self.script.returned(f)]
+            for call in (n for n in (made, *returned) if isinstance(n, ast.Call)):
+                if self.script.dotted(call.func).startswith(("torch.optim.lr_scheduler.", "transformers.")):
+                    self._add([*call.args, *(k.value for k in call.keywords)])
+
+    def _makers(self, frame: Frame, held: ast.expr, depth: int) -> Iterator[ast.Call]:
+        """The calls that make what a variable holds, or a parameter is given."""
+        for home, value in self.wholes.sources(frame, held):
+            if isinstance(value, ast.Call):
+                yield value
+            elif value is not None and depth:
+                yield from self._makers(home, value, depth - 1)
+
+    # -- where they are divided --------------------------------------------------------------------------------
+
+    def plan_all(self) -> None:
+        while self._lift():
+            pass
+        for node in self.found:
+            if not self._is_touched(node) and not self.wholes.is_shifted(self.script.frame(node), node):
+                state = self.accelerators.state(node)
+                self.plan.replace(node, RULE, REASON, share_of(node, state), it=node)
+
+    def _lift(self) -> bool:
+        """Divides a number where it is bound, if all that reads it is beside a count."""
+        for node in self.found:
+            reads = self._all_reads(node)
+            if not reads or any(one not in self.found for one in reads) or self.wholes.is_property(node):
+                continue
+            sources = list(self.wholes.sources(self.script.frame(node), node))
+            parts = [part for _, value in sources if value is not None for part in self.wholes.parts(value)]
+            if len(sources) == 1 and parts and all(self._is_in_reach(one, len(reads)) for one in parts):
+                self.found = {one: None for one in self.found if one not in reads} | dict.fromkeys(parts)
+                return True
+        return False
+
+    def _is_in_reach(self, part: ast.expr, reads: int) -> bool:
+        """Whether the accelerator is at hand, or may be made there to spare several edits."""
+        return self.accelerators.at_hand(part) or (
+            reads > 1 and self.accelerators.may_be_at(part) is not None
+        )
+
+    def _all_reads(self, node: ast.expr) -> list[ast.expr]:
+        """All that reads a variable or an attribute."""
+        frame = self.script.frame(node)
+        if isinstance(node, ast.Name):
+            home: Frame = frame if self.script.binds(frame, node.id) else self.script.module(node)
+            inner = [f for f in self.script.frames if not self.script.binds(f, node.id)]
+            of_module = (
+                [f for f in inner if self.script.module(f) is home] if isinstance(home, ast.Module) else []
+            )
+            return [read for f in dict.fromkeys((home, *of_module)) for read in self.script.reads(f, node.id)]
+        if isinstance(node, ast.Attribute):
+            nodes = (n for n in self.script.table.each(ast.Attribute) if n.attr == node.attr)
+            reads: list[ast.Attribute] = [n for n in nodes if isinstance(n.ctx, ast.Load)]
+            own = self.wholes.holders(frame, node)
+            return [n for n in reads if not own or self.script.frame(n) in own or not is_of_self(n)]
+        return []
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    """`"%d of %d" % (i, total)`"""
+    left = node.left
+    is_text = isinstance(left, ast.JoinedStr) or isinstance(getattr(left, "value", None), str)
+    return isinstance(node.op, ast.Mod) and is_text

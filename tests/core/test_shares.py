@@ -1,0 +1,125 @@
+"""A number of all batches meets one process's own count of them: it is divided, wherever in the program it was computed."""
+
+from pathlib import Path
+
+import pytest
+
+from .converting import converted, once_more
+from .projects import convert, train, write
+from .support import each_row
+
+SCRIPT = """
+import argparse, math, time
+<torch>
+from tqdm import tqdm
+args = argparse.Namespace(batch_size=4, epochs=3)
+class Meter:
+    def __init__(self, size): self.size, self.done, self.ends = size, 0, 0
+    def count(self):
+        self.done += 1
+        if self.done % self.size == 0: self.ends += 1
+class Rows:
+    def __init__(self, rows, size): self.rows, self.size = rows, size
+    @property
+    def steps(self): return math.ceil(len(self.rows) / self.size)
+rows = TensorDataset(torch.ones(64, 4), torch.zeros(64).long())
+source = Rows(rows, args.batch_size)
+<model>
+def fit(loader, period, bar=None):
+    done = result = 0
+    total = 0.0
+    for epoch in range(args.epochs):
+        for i, (x, y) in enumerate(loader):
+            <step>
+            total += loss.item()
+            done += 1
+            {then}
+    return done
+{given}
+result = fit(loader, steps)
+"""
+LOADER = "loader = DataLoader(rows, args.batch_size)"
+N = "-(-{} // accelerator.num_processes)"
+
+
+@each_row(r"""
+given => then => after
+steps = source.steps => print(f"{i}/{period}") => steps = -(-source.steps // accelerator.num_processes)
+steps = source.steps => print("%d of %d" % (i + 1, period)) => steps = -(-source.steps // accelerator.num_processes)
+steps = source.steps => if done % period == 0: mean = total / period; total = 0 => steps = -(-source.steps // accelerator.num_processes)
+args.all = args.epochs * source.steps; steps = 1 => left = args.all - done => args.all = args.epochs * -(-source.steps // accelerator.num_processes)
+table = dict(); table["all"] = source.steps; steps = table["all"] => part = i / period => steps = -(-table["all"] // accelerator.num_processes)
+table = {"all": source.steps}; steps = max(1, table["all"] // 4) => part = i / period => steps = max(1, -(-(table["all"] // 4) // accelerator.num_processes))
+steps = source.steps => rate = (epoch * period + i) / period => steps = -(-source.steps // accelerator.num_processes)
+""")
+def test_it_is_divided_where_it_is_bound(given: str, then: str, after: str) -> None:
+    text = SCRIPT.format(given=f"{LOADER}\n{given}", then=then)
+    made = converted(text)
+    assert after in made, made
+    assert once_more(made) == made
+
+
+@each_row(r"""
+given => then => after
+steps = source.steps; print(steps) => if done % period == 0: print(i) => fit(loader, -(-steps // accelerator.num_processes))
+steps = 1; last = source.steps - 1; print(last) => if i == last: print(i) => if i == last: accelerator.print(i)  # nothing is sure
+steps = source.steps - 1 => if i == period: print(i) => steps = -(-source.steps // accelerator.num_processes) - 1
+meter = Meter(source.steps); steps = 1 => meter.count() => meter = Meter(-(-source.steps // accelerator.num_processes))
+steps = 100 => if done % period == 0: print(i) => fit(loader, steps)
+steps = len(loader) => print(epoch, period) => fit(loader, steps)
+steps = source.steps => if i >= period: break => fit(loader, steps)
+steps = source.steps => if epoch == period: print(i) => fit(loader, steps)
+steps = 64 // args.batch_size => if i % period == 0: print(i) => fit(loader, steps)  # how many to accumulate
+""")
+def test_what_is_read_beside_a_count_alone(given: str, then: str, after: str) -> None:
+    made = converted(SCRIPT.format(given=f"{LOADER}\n{given}", then=then))
+    assert after in made, made
+
+
+def test_a_bar_of_another_function_ends_with_the_batches_of_one_process() -> None:
+    given = f"{LOADER}\nsteps = 1\nbar = tqdm(total=3 * source.steps)"
+    text = SCRIPT.format(given=given, then="bar.update(1)").replace(
+        "fit(loader, steps)", "fit(loader, steps, bar)"
+    )
+    assert "total=3 * -(-source.steps // accelerator.num_processes)" in converted(text)
+
+
+ENDLESS = """
+<torch>
+args = argparse.Namespace(batch_size=4, epochs=3)
+def data(args):
+    rows = TensorDataset(torch.arange(64.0).view(64, 1))
+    args.steps = len(rows) // args.batch_size
+    return DataLoader(rows, batch_size=args.batch_size, shuffle=True)
+def falling(args, optimizer):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=args.epochs * args.steps)
+def endless(loader):
+    while True:
+        yield from loader
+def main():
+    loader = data(args)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scheduler = falling(args, optimizer)
+    batches = endless(loader)
+    seen, ends = [], 0
+    for step in range(args.epochs * args.steps):
+        (x,) = next(batches)
+        <step torch.nn.functional.mse_loss(model(x), x)>
+        scheduler.step()
+        seen += x.flatten().tolist()
+        if (step + 1) % args.steps == 0: ends += 1
+    return len(seen), ends, round(scheduler.last_epoch / (args.epochs * args.steps), 2)
+import argparse
+args = argparse.Namespace(batch_size=4, epochs=3)
+result = main()
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_all_epochs_of_a_loop_that_takes_its_batches_by_next(world: int, tmp_path: Path) -> None:
+    text = ENDLESS.replace("<torch>\nargs = argparse.Namespace(batch_size=4, epochs=3)", "<torch>")
+    folder = write(tmp_path, script=text)
+    convert(folder, "script")
+    for rows, ends, _ in train(folder, "script", world):
+        assert (rows, ends) == (64 * 3 // world, 3)

@@ -18,6 +18,8 @@ from torchtext.legacy import data, datasets
 + with accelerator.main_process_first():
 . train, test = datasets.IMDB.splits(text, label)
 . words = imdb.get_word_index()
+. net = torch.hub.load("owner/name:v1", "net", pretrained=True)
+own = torch.hub.load("folder", "net", source="local")
 train, net = data.BucketIterator.splits((rows,), batch_size=4), AtomEncoder(3)
 words.build_vocab(rows, max_size=9)
 rows = MNIST("data", download=False)

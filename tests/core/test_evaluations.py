@@ -148,6 +148,25 @@ print(evaluate())
         "total = accelerator.merge(evaluation_loader, total)",
         "i = accelerator.merge(evaluation_loader, i, last=True)",
     ),
+    after_training(
+        "the index counts as in the original, from where it begins",
+        """
+hits = 0
+with torch.no_grad():
+    for i, (x, y) in enumerate(test_loader, 0):
+        hits += (model(x).argmax(1) == y).sum().item()
+        torch.save(x, f"{i}.pt")
+print(hits)
+hits = 0
+with torch.no_grad():
+    for i, (x, y) in enumerate(test_loader, start=1):
+        hits += (model(x).argmax(1) == y).sum().item()
+        torch.save(x, f"{i}.pt")
+print(hits)
+""",
+        "for i, (x, y) in enumerate(evaluation_loader, evaluation_loader.start):",
+        "for i, (x, y) in enumerate(evaluation_loader, evaluation_loader.start + 1):",
+    ),
     evaluating(
         "a bar that one process puts over it",
         "hits = 0\nif is_main_process():\n    test_loader = tqdm(test_loader)",
@@ -232,6 +251,24 @@ print(run(model, DataLoader(test)))
 -> accelerator.print(loss.item())
 -> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 -> model, optimizer = accelerator.prepare(model, optimizer)
+== one loop for both phases, whose length a variable holds
+def run(model, loader, optimizer=None):
+    train = optimizer is not None
+    total = 0.0
+    batches = len(loader)
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        if train:
+            <step loss>
+        total += loss.item()
+    mean = total / batches
+    return mean
+<model>
+run(model, DataLoader(data), optimizer)
+print(run(model, DataLoader(test)))
+-> loader = accelerator.prepare(loader) if train else accelerator.prepare_evaluation(loader)
+-> batches = len(loader)
+-> total = accelerator.reduce(total, "mean") if train else accelerator.merge(loader, total)
 == a test that the loop's call answers by a constant is none for training
 class Run:
     def __init__(self, data, test):

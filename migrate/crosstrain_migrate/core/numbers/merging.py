@@ -111,8 +111,14 @@ class Merging:
         divisors = [by for read in behind if (by := divisor(self.script, read)) is not None]
         size = f"len({name})" if name == written(one.source) else ""
         index = {_index(one)}.intersection(one.left.lasts)
-        own = [by for by in divisors if ast.unparse(by) == size or index & names_in(by)]
+        own = [by for by in divisors if self._reads(one, by) == size or index & names_in(by)]
         return bool(divisors) and own == divisors
+
+    def _reads(self, one: Dealt, by: ast.expr) -> str:
+        """A divisor, or what the variable holds that is bound below the place where the loader is prepared: `n = len(loader)`."""
+        values = self.script.values(one.frame, written(by)) if isinstance(by, ast.Name) else []
+        below = [value for value in values if place_of(value) > place_of(self._anchor(one))]
+        return ast.unparse(values[0] if len(values) == len(below) == 1 else by)
 
     def _dealt_loader(self, one: Dealt, accelerator: str, group: str, evaluates: bool = True) -> str:
         """Plans the loader that the loop goes over; its name. evaluates: its evaluation is dealt too."""
@@ -251,12 +257,15 @@ class Merging:
         """`enumerate` counts as in the original, where the loop's index is read."""
         text = _index(one)
         for call in walk(one.loop.iter) if text else ():
-            if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or len(call.args) != 1:
+            if not isinstance(call, ast.Call) or last_name(call.func) != "enumerate" or not call.args:
                 continue
             body = walk_all(one.loop.body)
             is_counted = text in one.left.lasts or any(is_read(n, text) for n in body)
-            if is_counted and not call.keywords:
+            if is_counted:
                 start = self._of_loader(one, name, "start", 0)
+                begins = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "start")]
+                if begins and not (isinstance(begins[0], ast.Constant) and begins[0].value == 0):
+                    start = f"{start} + {ast.unparse(begins[0])}"
                 self.plan.replace(call, RULE, "", f"enumerate({{it}}, {start})", group, it=call.args[0])
 
     def _end_bars(self, one: Dealt, name: str, group: str) -> None:

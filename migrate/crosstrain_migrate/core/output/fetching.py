@@ -35,6 +35,7 @@ _SELF_FETCHING = re.compile(
     r"^(torch_geometric\.datasets|dgl\.data|medmnist)(\.\w+)*\.[A-Z]\w*$"
     r"|^torchtext(\.(legacy|experimental))?\.(datasets|vocab)(\.\w+)*\.([A-Z]\w*|pretrained_aliases)"
     r"(\.(splits|iters|download))?$"
+    r"|^torch\.hub\.(load|list|help)$"
     r"|^ogb\.(\w+\.)+\w*Dataset\w*$|^sklearn\.datasets\.fetch_\w+$|^gensim\.downloader\.load$"
     r"|^(tensorflow\.)?keras\.datasets\.\w+\.(load_data|get_word_index)$"
 )
@@ -66,6 +67,7 @@ def fetches_itself(script: Script, call: ast.Call) -> bool:
         # DATASETS["AG_NEWS"](...)
         named = call.func.value if isinstance(call.func, ast.Subscript) else call.func
         is_library = _SELF_FETCHING.match(script.dotted(named)) is not None
+        is_library = is_library and not any(ast.unparse(k) == "source='local'" for k in call.keywords)
         return is_library or _fetches_vectors(call) or bool(filling(script, call))
     return not (isinstance(value, ast.Constant) and not value.value) and not is_off(script, call, value)
 

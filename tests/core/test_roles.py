@@ -126,6 +126,24 @@ for x in loader:
 -> model, optimizer = accelerator.prepare(model, optimizer)
 -> for x in accelerator.prepare(loader):
 -> accelerator.backward(model(x).mean()); optimizer.second_step()
+== an optimizer that is made of a class, which an attribute holds that is another trainer's optimizer
+class Plain:
+    def __init__(self, model, rows):
+        self.model, self.rows = model, rows
+    def run(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1)
+        for x in self.rows:
+            self.optimizer.zero_grad(); self.model(x).mean().backward(); self.optimizer.step()
+class Sharp(Plain):
+    def run(self):
+        self.optimizer = torch.optim.SGD
+        twice = SAM(self.model.parameters(), base_optimizer=self.optimizer)
+        for x in self.rows:
+            self.model(x).mean().backward(); twice.first_step(zero_grad=True)
+            self.model(x).mean().backward(); twice.second_step(zero_grad=True)
+(Sharp if args.sharp else Plain)(nn.Linear(4, 2), DataLoader(data)).run()
+-> self.optimizer = accelerator.prepare(self.optimizer)
+-> self.model, twice, self.rows = accelerator.prepare(self.model, twice, self.rows)
 == a step function that is passed on
 def step(x, y):
     <step loss = F.cross_entropy(model(x), y)>

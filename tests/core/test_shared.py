@@ -429,3 +429,31 @@ def test_a_shared_file_that_trains_does_so_on_the_accelerators_device(tmp_path: 
     script = "import torch, fitter\none = fitter.Fitter()\nfor x in torch.ones(4, 1):\n    one.fit(x)\n"
     after = rewritten(tmp_path, "first", fitter=fitter, first=script, second=script)["fitter"]
     assert after.count("at = accelerator.device") == 2
+
+
+def test_a_shared_class_keeps_the_device_that_it_is_told_and_says_its_lines_once(tmp_path: Path) -> None:
+    kept = """
+    import loguru, torch
+    class Kept:
+        def __init__(self, path, device):
+            self.path, self.device = path, device
+        def read(self):
+            loguru.logger.info(self.path)
+            return torch.load(self.path, map_location=torch.device(self.device))
+    """
+    other = "import sys\nfrom kept import Kept\nprint(Kept('net.pt', sys.argv[1]).read())\n"
+    script = """
+    import argparse, torch
+    from kept import Kept
+    args = argparse.ArgumentParser().parse_args()
+    model = torch.nn.Linear(4, 2).to(args.device)
+    model.load_state_dict(Kept("net.pt", args.device).read())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in torch.utils.data.DataLoader(torch.ones(8, 4)):
+        x = x.to(args.device)
+        <step model(x).mean()>
+    """
+    after = rewritten(tmp_path, "script", script=script, kept=kept, other=other)
+    assert "map_location=torch.device(self.device)" in after["kept"]
+    assert "if PartialState().is_main_process:\n            loguru.logger.info" in after["kept"]
+    assert after["other"] == other

@@ -80,6 +80,8 @@ class Recorders:
                     self._asks_connection()
             is_bar = name.startswith("tqdm.") and last_name(call.func) in ("tqdm", "trange")
             if self._of_others(call):
+                if name in _SAYS and is_statement_call(self.script, call):
+                    self.files.guard(self.script.statement(call))
                 if is_bar or self._level_of(call) is not None:
                     does = (
                         "bar that other scripts use as well shows"

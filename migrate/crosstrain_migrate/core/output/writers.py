@@ -66,6 +66,8 @@ _MODE = re.compile(r"[rwaxbtU+]{1,4}")
 _COMMUNICATES = re.compile(r"^(torch|torch_xla|deepspeed|accelerate|fairscale|megatron|apex)\.")
 _WRITE_NAMES = re.compile(r"^(save|write|plot|draw|export|dump)")
 _SAVES_MODEL = re.compile(r"save_(model|weights|checkpoint|ckpt|network)")
+# Methods of a library's object; an engine's checkpoint is saved by all processes together.
+_SAVES_BY_NAME = re.compile(r"(save|write|export|dump)_(?!.*(checkpoint|state|model))")
 _FILE = re.compile(r"\.[a-z]\w{1,4}$")
 _FOLLOWED = 3
 
@@ -205,6 +207,8 @@ def writes_file(script: Script, call: ast.Call) -> bool:
         return bool(call.args) and _names_file(script, call.args[0], _FOLLOWED)
     if last == "save":  # of a picture, an animation, a vocabulary
         return bool(call.args) and not name.startswith("torch.") and not writes_memory(script, call)
+    if _SAVES_BY_NAME.match(last) and any(_is_joined(script, one) for one in call.args):
+        return is_statement_call(script, call)  # `matrix.save_obj(os.path.join(folder, "matrix"))`
     return records(script, call)
 
 
@@ -329,6 +333,13 @@ def _names_file(script: Script, node: ast.expr, depth: int) -> bool:
     if not found and is_function_frame(frame) and node.id in script.parameters(frame):
         found += [script.argument_for(c, frame, node.id) or c for c in script.callers(frame)]
     return any(one is not node and _names_file(script, one, depth - 1) for one in found)
+
+
+def _is_joined(script: Script, node: ast.expr) -> bool:
+    """Whether an expression is a path that is put together: `os.path.join(folder, f"matrix_{epoch}")`, or that of a file."""
+    values = script.values(script.frame(node), node.id) if isinstance(node, ast.Name) else []
+    calls = [one for one in (node, *values) if isinstance(one, ast.Call)]
+    return any(script.dotted(one.func) == "os.path.join" for one in calls) or _names_file(script, node, _FOLLOWED)
 
 
 def _by_star(script: Script, node: ast.expr) -> bool:

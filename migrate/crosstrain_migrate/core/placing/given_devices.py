@@ -19,6 +19,8 @@ def is_given(script: Script, call: ast.Call) -> bool:
     that holds a device, and so becomes the accelerator's."""
     frame = script.frame(call)
     given = call.args[0] if len(call.args) == 1 else None
+    if given is not None and _is_told_device(script, frame, given):
+        return True
     if not script.is_entry(call) and is_function_frame(frame) and _is_of_options(frame, given):
         return not any(k.arg == "device" for one in script.callers(frame) for k in one.keywords)
     cls = script.class_of(frame)
@@ -39,6 +41,17 @@ def is_given(script: Script, call: ast.Call) -> bool:
     made = [one for one in script.calls if _is_made(script, one, cls)] if is_init else script.callers(frame)
     values = [(one, script.argument_for(one, frame, name)) for one in made]
     return bool(values) and all(_is_device(script, one, value) for one, value in values)
+
+
+def _is_told_device(script: Script, frame: Frame, given: ast.expr) -> bool:
+    """Whether an object that other scripts make as well was told its device: `self.device` of `def __init__(self, path, device)`."""
+    if not script.is_shared(given) or not written(given).startswith("self."):
+        return False
+    homes = [home for home in script.homes(frame, written(given)) if script.stores(home, written(given))]
+    told = [(home, value) for home in homes for value in script.values(home, written(given))]
+    return bool(told) and all(
+        isinstance(one, ast.Name) and one.id in script.parameters(home) for home, one in told
+    )
 
 
 def is_set_by_file(script: Script, given: ast.expr | None) -> bool:

@@ -324,9 +324,10 @@ class Roles:
         return re.search(r"sched|lr_", name, re.I) is not None
 
     def _is_made_of_optimizer(self, value: ast.expr) -> bool:
-        """Whether a call is given what the script clears and steps itself: `schedule(optimizer, warmup)`."""
+        """Whether a call is given what the script clears and steps itself, `schedule(optimizer, warmup)`, and no parameters, as an
+        optimizer is: `Sharp(model.parameters(), base=self.optimizer)`."""
         given = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else []
-        return any(written(one) in self._cleared & self._stepped for one in given)
+        return not any(is_method(one, "parameters") for one in given) and any(written(one) in self._cleared & self._stepped for one in given)
 
     def _steps_optimizer(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project steps an optimizer that it holds, in its own `step`."""

@@ -451,3 +451,38 @@ app.run(main) => def main(argv):\n    <made>\n    accelerator.print  # no top le
 def test_an_option_is_asked_where_it_is_known_first(begin: str, known: str) -> None:
     after = converted(IN_CLASS.format(begin=begin.replace("<twice>", TWICE)))
     assert known.replace("<made>", "accelerator = Accelerator(cpu=not FLAGS.gpu)") in after
+
+
+BRANCHES = """import json
+<torch>
+from contextlib import nullcontext
+def main():
+    with open("settings.json") as file:
+        settings = json.load(file)
+    {calls}
+def train(settings):
+    if settings["cuda"]:
+        device = torch.device("cuda:0")
+    else:
+        device = torch.device("cpu")
+    model = torch.nn.Linear(3, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in DataLoader(torch.ones(8, 3)):
+        <step model(x.to(device)).mean()>
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_kept"),
+    [
+        (
+            "if settings['slow']:\n        with nullcontext():\n            train(settings)\n    else:\n        train(settings)",
+            True,
+        ),
+        ("train(settings)\n    train(json.load(open('other.json')))", False),
+    ],
+)
+def test_a_choice_of_a_function_that_two_branches_call_alike(calls: str, is_kept: bool) -> None:
+    after = converted(BRANCHES.format(calls=calls))
+    assert ('accelerator = Accelerator(cpu=not settings["cuda"])' in after) is is_kept

@@ -265,6 +265,21 @@ def test_a_loss_that_is_shown_of_one_process_is_said(own: str) -> None:
 
 
 @each_row("""
+given => behind => is_said
+scores.keep(model(x), y) => print(scores.value) => True
+scores.keep(model(x), y) => pass => False
+scores.keep(3) => print(scores.value) => False
+scores.keep(model(x), y) => scores = None; print(scores) => True
+""")
+def test_an_object_that_each_step_tells_its_outputs_is_said_where_it_is_read(
+    given: str, behind: str, is_said: bool
+) -> None:
+    own = "class Scores:\n    def keep(self, *rows): self.value = len(rows)\nscores = Scores()\n"
+    loop = f"for x, y in DataLoader(data):\n    <step model(x).mean()>\n    {given}\n{behind}\n"
+    assert bool(notes(f"<torch>\n{own}<model>\n{loop}", "CT602")) is is_said
+
+
+@each_row("""
 goes => read => is_said
 kept["loss"].append(loss.item()); loss => 1 => True
 self.loss_all => self.loss_all => True

@@ -278,3 +278,30 @@ def test_the_time_in_a_global_of_another_file(read: str, path: str, is_own: bool
     files = {"script": SAVES.format(read, path), "settings": SETTINGS + "    name = 'a'\n"}
     after = rewritten(tmp_path, "script", **files)["script"]
     assert ("if accelerator.is_main_process:" in after) is is_own is ("accelerator.save(" not in after)
+
+
+def test_the_time_in_an_attribute_of_an_object(tmp_path: Path) -> None:
+    logger = """
+    import os, time
+    class Logger:
+        def __init__(self, comment):
+            self.folder = os.path.join("runs", time.strftime("%H%M%S") + comment)
+    """
+    script = """
+    import os, torch
+    from logger import Logger
+    def train(model, rows, options):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for x in rows:
+            <step model(x).mean()>
+        torch.save(model, os.path.join(options.into, "net.pt"))
+    def main(options):
+        logger = Logger("a")
+        options.into = os.path.join(logger.folder, "nets")
+        os.makedirs(options.into, exist_ok=True)
+        train(torch.nn.Linear(4, 2), torch.utils.data.DataLoader(torch.ones(8, 4)), options)
+    main(options)
+    """
+    after = rewritten(tmp_path, "script", script=script, logger=logger)["script"]
+    assert "if accelerator.is_main_process:\n        os.makedirs(options.into" in after
+    assert "if accelerator.is_main_process:\n        torch.save(model, " in after

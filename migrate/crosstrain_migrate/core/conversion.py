@@ -33,7 +33,7 @@ from .numbers.shown import plan_shown_losses
 from .numbers.training_numbers import TrainingNumbers
 from .output.all_output import Output
 from .placing.accelerator import Accelerators
-from .placing.choice import device_choice, earliest, lifted
+from .placing.choice import device_choice
 from .placing.cuda_alone import note_moves_with_cuda
 from .placing.devices import Devices
 from .placing.host_reads import note_unseen_reads, plan_host_reads, plan_left_on_cpu
@@ -48,6 +48,7 @@ from .placing.made_tensors import (
     stays_on_cpu,
 )
 from .placing.visible import note_late_choices, plan_visible
+from .placing.where_chosen import earliest, lifted
 from .placing.with_number import below_visible, with_number
 from .plan import CORE, OURS, Plan, finding_at
 from .reading.differing import Differing

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, TypeGuard
 
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.core.training.losses import parts_of, trained_loss
@@ -226,6 +226,8 @@ class Leaving:
             return False
         end = one.around.end_lineno or 0
         bound = {*map(written, stores_in(one.around))}
+        if any(n.lineno > end for text in self._told(one, bound) for n in self.script.reads(one.frame, text)):
+            return True
         items = (n for n in self.script.within(one.frame) if is_method(n, "item"))
         shown = bound & {
             written(n.func.value) for n in items
@@ -243,6 +245,27 @@ class Leaving:
                 ):
                     return True
         return False
+
+    def _told(self, one: _Region, bound: set[str]) -> set[str]:
+        """The objects of the project that keep what each step gives them: `scores.add(model(x), y)`."""
+        found = set[str]()
+        for call in (n for n in walk(one.around) if isinstance(n, ast.Call)):
+            of = call.func.value if isinstance(call.func, ast.Attribute) else None
+            given = {name for argument in call.args for name in names_in(argument)}
+            if not isinstance(of, ast.Name) or not given & bound or not is_statement_call(self.script, call):
+                continue
+            made = map(self.script.class_made, self.script.values_anywhere(of.id))
+            methods = [m for cls in made for m in self.script.methods(cls, last_name(call.func))]
+            methods = [m for m in methods if m not in self.roles.frames]
+            stores = (
+                n
+                for m in methods
+                for n in self.script.within(m)
+                if isinstance(n, ast.Attribute | ast.Subscript)
+            )
+            if any(written(_root(n)).startswith("self.") and isinstance(n.ctx, ast.Store) for n in stores):
+                found.add(of.id)
+        return found
 
 
 def _variable(node: ast.expr | None) -> str:

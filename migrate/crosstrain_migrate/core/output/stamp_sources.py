@@ -148,6 +148,7 @@ def _bound_to(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) ->
         returned = [n.value for one in properties for n in script.within(one) if isinstance(n, ast.Return)]
         text = written(node)
         kept = [*script.values_anywhere(text), *_of_another_file(script, node), *_of_class(script, node)]
+        kept = kept or _of_object(script, node)
         return [*kept, *(value for value in returned if value is not None)]
     # `handle, path = tempfile.mkstemp()`
     parts = [call for call, _ in script.unpacked(frame, node.id) if last_name(call.func) in MADE]
@@ -170,6 +171,20 @@ def _of_class(script: Script, node: ast.Attribute | ast.Subscript) -> list[ast.e
         for one in bound
         if isinstance(node, ast.Attribute) and node.attr in map(written, one.targets)
     ]
+
+
+def _of_object(script: Script, node: ast.Attribute | ast.Subscript) -> list[ast.expr]:
+    """What the methods of a class bind to an attribute of its object, `logger.folder` of `logger = Logger()`."""
+    if not isinstance(node, ast.Attribute):
+        return []
+    of = node.value
+    made = [
+        *script.values(script.frame(of), written(of)),
+        *(v for v, _ in script.given_for(script.frame(of), written(of))),
+    ]
+    classes = [cls for value in made if (cls := script.class_behind(value)) is not None]
+    methods = [m for cls in classes for m in script.all_methods(cls)]
+    return [value for m in methods for value in script.values(m, f"self.{node.attr}")]
 
 
 def _of_another_file(script: Script, node: ast.Name | ast.Attribute | ast.Subscript) -> list[ast.expr]:

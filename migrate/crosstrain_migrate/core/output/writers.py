@@ -339,7 +339,9 @@ def _is_joined(script: Script, node: ast.expr) -> bool:
     """Whether an expression is a path that is put together: `os.path.join(folder, f"matrix_{epoch}")`, or that of a file."""
     values = script.values(script.frame(node), node.id) if isinstance(node, ast.Name) else []
     calls = [one for one in (node, *values) if isinstance(one, ast.Call)]
-    return any(script.dotted(one.func) == "os.path.join" for one in calls) or _names_file(script, node, _FOLLOWED)
+    return any(script.dotted(one.func) == "os.path.join" for one in calls) or _names_file(
+        script, node, _FOLLOWED
+    )
 
 
 def _by_star(script: Script, node: ast.expr) -> bool:

@@ -5,10 +5,12 @@ function that is given them, in what runs once on the way from the script's own 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
+from crosstrain_migrate.core.reading.modes import opposed
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
@@ -208,7 +210,9 @@ def _way_from_entry(script: Script, roles: Roles) -> list[Frame]:
         calls = (
             [*script.callers(frame), *_choosing_callers(script, frame)] if is_function_frame(frame) else []
         )
-        once = len(calls) == 1 and script.class_of(frame) is None and not script.loops_around(calls[0])
+        once = (
+            are_alike(script, calls) and script.class_of(frame) is None and not script.loops_around(calls[0])
+        )
         if once and script.is_entry(frame):
             found.append(frame)
         for call in calls:
@@ -217,6 +221,13 @@ def _way_from_entry(script: Script, roles: Roles) -> list[Frame]:
                 seen.add(caller)
                 work.append(caller)
     return found
+
+
+def are_alike(script: Script, calls: list[ast.Call]) -> bool:
+    """Whether there is one call, or one for each branch that gives the same: `with checks(): train(args)`, else `train(args)`."""
+    if len({(script.frame(one), ast.unparse(one)) for one in calls}) != 1:
+        return False
+    return all(opposed(script, one, other) for one, other in itertools.combinations(calls, 2))
 
 
 def _choosing_callers(script: Script, function: Function) -> list[ast.Call]:

@@ -104,7 +104,7 @@ def negated(flag: str) -> str:
         return flag.removeprefix("not ")
     if re.fullmatch(r"[\w.]+ is not None", flag):
         return flag.replace("is not", "is")
-    return f"not {flag}" if re.fullmatch(r"[\w.]+", flag) else f"not ({flag})"
+    return f"not {flag}" if re.fullmatch(r"[\w.]+(\[[\w\"'.]+\])*", flag) else f"not ({flag})"
 
 
 def has_condition(script: Script, node: ast.AST) -> bool:

@@ -327,7 +327,9 @@ class Roles:
         """Whether a call is given what the script clears and steps itself, `schedule(optimizer, warmup)`, and no parameters, as an
         optimizer is: `Sharp(model.parameters(), base=self.optimizer)`."""
         given = [*value.args, *(k.value for k in value.keywords)] if isinstance(value, ast.Call) else []
-        return not any(is_method(one, "parameters") for one in given) and any(written(one) in self._cleared & self._stepped for one in given)
+        return not any(is_method(one, "parameters") for one in given) and any(
+            written(one) in self._cleared & self._stepped for one in given
+        )
 
     def _steps_optimizer(self, cls: ast.ClassDef) -> bool:
         """Whether a class of the project steps an optimizer that it holds, in its own `step`."""

@@ -33,6 +33,9 @@ len(rows) => args.batch_size => show(epoch, seen, count) => True
 len(rows) => args.batch_size => show(f'{seen} of {count}') => True
 100 => args.batch_size => show(epoch, seen, count) => False
 100 => args.batch_size => print(seen / count) => False  # an option: every so many rows
+args.images => args.batch_size => if seen >= count: break => True
+args.images => args.batch_size => if seen % count == 0: print(epoch) => False
+args.images => args.batch_size => if seen >= count: print(epoch) => False
 len(rows) => args.batch_size => print(count / seen) => False  # a mean
 len(rows) => 1 => print(seen / count) => False
 len(rows) => batch_size => batch_size = len(x); print(seen / count) => False  # the last one has fewer

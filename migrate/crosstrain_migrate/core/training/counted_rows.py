@@ -31,6 +31,7 @@ def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
         for count in counts:
             beside = [one for one in counts if written(one.value) == written(count.value)]
             known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
+            known = known or _ends_by_rows(script, data.loop, written(count.target))
             if known and not _takes_mean(script, data.frame, written(count.target)):
                 sizes.append(count.value)
         for size in sizes:
@@ -113,6 +114,15 @@ def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:
         if isinstance(n.value, ast.Name | ast.Attribute) and _SIZE.search(last_name(n.value)) is not None
         if not _changes(loop, n.value)
     ]
+
+
+def _ends_by_rows(script: Script, loop: Loop | None, count: str) -> bool:
+    """Whether so many rows end a training, or a part of it: `if seen > args.images: break`, `while seen < args.images:`."""
+    around = [one.test for one in script.loops_around(loop) if isinstance(one, ast.While)] if loop else []
+    ends = [n for n in walk(loop) if isinstance(n, ast.If)] if loop else []
+    ends = [n for n in ends if any(isinstance(one, ast.Break | ast.Return) for one in walk_all(n.body))]
+    compared = [n for n in (*around, *(one.test for one in ends)) if isinstance(n, ast.Compare)]
+    return any(count in (written(one.left), *map(written, one.comparators)) for one in compared)
 
 
 def _changes(loop: Loop, size: ast.expr) -> bool:

@@ -7,7 +7,8 @@ from .outputs import each_output
 
 test_effects = each_output("""
 == random numbers that all draw from one stream
-np.save("noise.npy", torch.randn(3).numpy())
+for epoch in range(3):
+    np.save("noise.npy", torch.randn(3).numpy())
 == options that are set and shown
 from pprint import pprint
 class Settings:

@@ -81,6 +81,22 @@ Front().save()
 + accelerator.wait_for_everyone()
 os.makedirs(args.save, exist_ok=True)
 * shutil.rmtree("old")
+== the oldest of some files, which all forget and one removes
+saved = []
+for epoch in range(9):
+~     torch.save(model.state_dict(), f"{epoch}.pt")
+    saved.append(Path(f"{epoch}.pt"))
+    while len(saved) > 3:
++         oldest = saved.pop(0)
+-         saved.pop(0).unlink()
++         if accelerator.is_main_process:
++             oldest.unlink()
+== a network with random rows, behind all that draws
+* torch.onnx.export(model, torch.randn(1, 4), "net.onnx")
+== but not in a loop, after which others draw
+for epoch in range(9):
+    torch.onnx.export(model, torch.randn(1, 4), "net.onnx")
+?? every process writes this file
 == a picture beside weights, in a folder of which all read the weights
 !! wait_for_everyone
 for epoch in range(3):
@@ -455,7 +471,8 @@ if not film.isOpened():
     raise OSError
 == a picture of what is drawn between two passes
 ?? every process writes this file
-save_image(torch.randn(4, 4), "out.png")
+for epoch in range(3):
+    save_image(torch.randn(4, 4), "out.png")
 == a table of an evaluation that all take part in
 ?? every process writes this file
 @torch.no_grad()

@@ -22,6 +22,7 @@ OURS = "crosstrain"  # the runtime that a conversion is for by default
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 _NAMES = ("Accelerator", "PartialState")
+_REDUCED = re.compile(r"([\w., ]+) = .*\.(reduce|merge)\(")
 _TORCH = re.compile(r"(?<![\w.])torch\.")
 
 
@@ -106,6 +107,11 @@ class Plan:
         if (statement, context) not in self._inserted:
             self._inserted.add((statement, context))
             self.edits.append(e.Within(statement, rule, reason, transaction=group, context=context))
+
+    def is_reduced(self, text: str) -> bool:
+        """Whether a number, or an object, is made that of all processes somewhere: `total = accelerator.reduce(total, "sum")`."""
+        codes = (one.code for one in self.edits if isinstance(one, e.InsertBefore | e.InsertAfter))
+        return any(text in found[1].split(", ") for code in codes if (found := _REDUCED.match(code)))
 
     def remove(self, statement: ast.stmt, rule: str, reason: str) -> None:
         self.edits.append(e.RemoveStatement(statement, rule, reason))

@@ -263,7 +263,10 @@ class Leaving:
                 for n in self.script.within(m)
                 if isinstance(n, ast.Attribute | ast.Subscript)
             )
-            if any(written(_root(n)).startswith("self.") and isinstance(n.ctx, ast.Store) for n in stores):
+            is_own = not self.plan.is_reduced(of.id)
+            if is_own and any(
+                written(_root(n)).startswith("self.") and isinstance(n.ctx, ast.Store) for n in stores
+            ):
                 found.add(of.id)
         return found
 

@@ -16,7 +16,6 @@ from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
@@ -41,7 +40,7 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
         for read in counts.reads():
             shares.beside(read, loop)
         shares.of(counts.starts())
-        shares.of(by for text, by in counts.sums() if not shares.is_reduced(text))
+        shares.of(by for text, by in counts.sums() if not plan.is_reduced(text))
         if trained[loop].loop is not loop:
             shares.turns(loop)
         shares.bars(loop)
@@ -64,11 +63,6 @@ class Shares:
     def of(self, values: Iterable[ast.expr]) -> None:
         """What a count begins at, the batches of one process of the epochs before, and what divides a sum over its batches."""
         self._add(values)
-
-    def is_reduced(self, text: str) -> bool:
-        """Whether a sum is one over all processes where it is read."""
-        codes = (one.code for one in self.plan.edits if isinstance(one, e.InsertBefore | e.InsertAfter))
-        return any(text in code.partition(" = accelerator.")[0].split(", ") for code in codes)
 
     def _add(self, nodes: Iterable[ast.expr]) -> None:
         for node in nodes:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from crosstrain_migrate.core.output.helpers import null_device
 from crosstrain_migrate.core.placing.accelerator import Accelerators
 from crosstrain_migrate.core.plan import Plan
-from crosstrain_migrate.core.reading.forms import is_method
+from crosstrain_migrate.core.reading.forms import is_function_frame, is_method
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import Function, place_of, written
@@ -48,6 +48,7 @@ class Files:
         self._waited: list[ast.stmt] = []  # guards above which all wait
         self._ended: list[ast.stmt] = []  # guards behind which all wait
         self._drawing: list[ast.stmt] = []  # those of them in which random numbers are drawn
+        self.taken: set[ast.stmt] = set()  # whose file is bound above them
         self.emptied: set[ast.AST] = set()  # what makes a folder again that the main process has removed
         self.read = Reads(plan.script, audience, self.paths)
         self.meetings = Meetings(plan, self.helpers, self._ended)
@@ -59,6 +60,7 @@ class Files:
                 self._block(node)
         for call in self.script.calls:
             if writers.stands_alone(self.script, call) and self._is_written_alone(call):
+                self._take_oldest(call)
                 self.guard(self.script.statement(call), call)
         for call in self.script.calls:
             if writers.opens_to_write(self.script, call) and self.audience.is_all(call):
@@ -85,6 +87,23 @@ class Files:
             return False
         # A file that is given was opened for one process.
         return not self._is_given_file(call) and not self._is_temporary(call)
+
+    def _take_oldest(self, call: ast.Call) -> None:
+        """`os.remove(saved.pop(0))`, `saved.pop(0).unlink()`: all forget the file, and one removes it."""
+        removed = call.args[0] if writers.removes_file(self.script, call) and call.args else None
+        if is_method(call, "unlink"):
+            removed = call.func.value
+        statement = self.script.statement(call)
+        if (
+            removed is None
+            or not self.helpers.effects.is_needed(removed)
+            or not isinstance(statement, ast.Expr)
+        ):
+            return
+        name = self.script.free_name("oldest", "oldest_file")
+        self.plan.before(statement, FILE, REASON, f"{name} = {self.script.source(removed)}", GROUP)
+        self.plan.replace(removed, FILE, "", name, GROUP)
+        self.taken.add(statement)
 
     def _is_temporary(self, call: ast.Call) -> bool:
         """Whether each process writes a temporary file of its own, which it reads again."""
@@ -156,6 +175,8 @@ class Files:
         """Whether every process must come to a statement: they meet in it, or draw the same random numbers."""
         nodes = walk(statement)
         calls = [node for node in nodes if isinstance(node, ast.Call)]
+        if statement in self.taken:  # what it changes stands above it
+            return False
         if (
             self.meetings.are_at(nodes)
             or any(map(self.meetings.is_collective, calls))
@@ -164,7 +185,21 @@ class Files:
             return True
         passes = [data.loop for data in self.accelerators.roles.data]
         in_pass = any(loop in passes for loop in self.script.loops_around(statement))
-        return not in_pass and any(draws(call) for call in calls)  # in a pass each draws for itself
+        is_last = self._is_behind_training(statement)
+        return not (in_pass or is_last) and any(map(draws, calls))  # in a pass each draws for itself
+
+    def _is_behind_training(self, statement: ast.stmt) -> bool:
+        """Whether a statement ends a script, or the one run of the function that trains: `torch.onnx.export(model, randn(1), path)`."""
+        passes, frame = self.accelerators.roles.backwards, self.script.frame(statement)
+        calls = self.script.callers(frame) if is_function_frame(frame) else []
+        is_once = frame is self.script.entry or (
+            len(calls) == 1 and any(one.frame is frame for one in passes)
+        )
+        return (
+            is_once
+            and not any(map(self.script.loops_around, (statement, *calls)))
+            and all(place_of(one.call) < place_of(statement) for one in passes)
+        )
 
     def ask_before(self, opening: ast.stmt, path: ast.expr) -> None:
         """Plans that all have asked for a file before the main process opens it, where what they do depends on it."""

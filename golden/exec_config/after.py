@@ -45,7 +45,7 @@ val_loader = DataLoader(TensorDataset(x[1500:], y[1500:]), batch_size=batch_size
 model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 10))
 model.to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-total_iters = max_epochs * -(-len(train_loader) // accelerator.num_processes)
+total_iters = max_epochs * accelerator.share(len(train_loader))
 
 
 # learning rate decay scheduler (cosine with warmup)

@@ -37,6 +37,7 @@ def main(args):
 
     # the learning rate goes up linearly, batch by batch ...
     warmup_steps = int(args.warmup_epochs * len(train_dl))
+    own_warmup_steps = int(args.warmup_epochs * accelerator.share(len(train_dl)))
     warmup = LambdaLR(opt, lambda step: min(1.0, (step + 1) / warmup_steps))
     # ... and comes down when the validation loss stops improving by at least 80 %
     plateau = ReduceLROnPlateau(opt, mode="min", factor=0.5, patience=args.patience, threshold=0.8)
@@ -52,7 +53,7 @@ def main(args):
             opt.zero_grad()
             accelerator.backward(loss)
             opt.step()
-            if global_step < -(-warmup_steps // accelerator.num_processes):
+            if global_step < own_warmup_steps:
                 warmup.step()
             global_step += 1
             accelerator.print(

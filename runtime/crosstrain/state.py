@@ -56,6 +56,18 @@ class ProcessMembers:
         """The number of devices that share a step, which is that of processes, or on a TPU that of all hosts' chips."""
         return RUN.comm.replicas
 
+    def share(self, count: int, *, drop_last: bool = False) -> int:
+        """How many of the ``count`` batches of a pass each process makes: ``ceil(count / num_replicas)``, as many as a prepared loader of
+        ``count`` batches has; ``count // num_replicas`` of one with ``drop_last``. With ``split_batches`` the processes share
+        each batch, and every one makes all of them.
+
+        For numbers that a script computes by itself: ``steps = accelerator.share(len(rows) // batch_size)``.
+        """
+        chosen = RUN.launch.split_batches if RUN.first is None else RUN.first.split_batches
+        if getattr(self, "split_batches", chosen):
+            return count
+        return count // self.num_replicas if drop_last else -(-count // self.num_replicas)
+
     @property
     @tells_rank
     def process_index(self) -> int:

@@ -95,28 +95,28 @@ def test_a_count_of_rows_beside_one_that_meets_all_rows(tells: str, is_all: bool
 
 @each_row(r"""
 then => after
-print(i, count) => print(i, min(count, len(loader)))
-print(i, int(len(rows) / 4)) => print(i, min(int(len(rows) / 4), len(loader)))
-print(i, int(data.size()[0] / args.batch_size)) => print(i, min(int(data.size()[0] / args.batch_size), len(loader)))
-if i > 0.8 * data.shape[0] // args.bs: print(epoch) => if i > -(-(0.8 * data.shape[0] // args.bs) // accelerator.num_processes):
-if i > 0.8 * (data.shape[0] // args.bs): print(epoch) => if i > 0.8 * min(data.shape[0] // args.bs, len(loader)):
+print(i, count) => count = accelerator.share(len(rows) // args.batch_size)
+print(i, int(len(rows) / 4)) => print(i, int(len(rows) / 4))  # nothing is cut by 4
+print(i, int(data.size()[0] / args.batch_size)) => print(i, accelerator.share(int(data.size()[0] / args.batch_size)))
+if i > 0.8 * data.shape[0] // args.bs: print(epoch) => if i > accelerator.share(0.8 * data.shape[0] // args.bs):
+if i > 0.8 * (data.shape[0] // args.bs): print(epoch) => if i > 0.8 * accelerator.share(data.shape[0] // args.bs):
 print(i, x.size(0) // args.batch_size) => print(i, x.size(0) // args.batch_size)
 print(i, data.shape[0] // 4) => print(i, data.shape[0] // 4)  # the size of anything
-print(i, loader.dataset.n // args.batch_size) => min(loader.dataset.n // args.batch_size, len(loader))
+print(i, loader.dataset.n // args.batch_size) => accelerator.share(loader.dataset.n // args.batch_size)
 print(i, loader.dataset.width // 2) => print(i, loader.dataset.width // 2)
-print(100 * i / count) => 100 * i / min(count, len(loader))
-if i == count - 1: print(epoch) => if i == min(count, len(loader)) - 1:
+print(100 * i / count) => count = accelerator.share(len(rows) // args.batch_size)
+if i == count - 1: print(epoch) => count = accelerator.share(len(rows) // args.batch_size)
 print(i * args.batch_size, len(rows)) => i * args.batch_size * accelerator.num_processes, len
 if i * len(x) > 9: break => if i * len(x) * accelerator.num_processes > 9:
-print(seen % count) => print(seen % min(count, len(loader)))
-args.step += 1; rate = 1 - args.step / steps => 1 - args.step / -(-steps // accelerator.num_processes)
+print(seen % count) => count = accelerator.share(len(rows) // args.batch_size)
+args.step += 1; rate = 1 - args.step / steps => steps = accelerator.share(9 * len(rows) // args.batch_size)
 args.step += 1; rate = args.step / some; rate = args.epoch / steps => args.step / some; rate = args.epoch / steps
 if i: epoch += 1\n        print(epoch % count) => print(epoch % count)
 print(epoch * count + i) => print(epoch * count + i)
 print(count) => print(count)
 if i == len(loader) // 2: print(epoch) => if i == len(loader) // 2:
 print(i * args.batch_size, 3) => print(i * args.batch_size, 3)
-print(i, len(cut), len(other)) => print(i, min(len(cut), len(loader)), len(other))
+print(i, len(cut), len(other)) => print(i, accelerator.share(len(cut)), len(other))
 if i >= count: break => if i >= count:
 """)
 def test_a_number_of_batches(then: str, after: str) -> None:
@@ -154,14 +154,13 @@ def test_a_bar_over_the_data_of_a_loop_ends_with_the_batches_of_its_process(
 @each_row("""
 turn => is_own
 i // count => True
-i // 9 + count => False
 epoch // count => False
 """)
 def test_epochs_of_which_one_pass_has_all(turn: str, is_own: bool) -> None:
     script = TRAINING.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     whole = "len(loader.dataset) // 5 // args.batch_size"
     after = converted(script.format(count=whole, size="1", then=f"epoch = {turn}"))
-    assert (f"count = {whole} // accelerator.num_processes\n" in after) is is_own
+    assert ("accelerator.share(" in after) is is_own
 
 
 @pytest.mark.parametrize("step", [8, 1])
@@ -169,7 +168,7 @@ def test_batches_of_a_range_are_dealt_whole(step: int) -> None:
     script = TRAINING.replace("for x, y in loader:", f"for i, n in enumerate(range(0, len(rows), {step})):")
     script = script.replace("<step>", "x, y = rows[n : n + 8]\n        <step>")
     made = converted(script.format(count="len(rows) // 8", size="1", then="print(i, count)"))
-    assert "print(i, -(-count // accelerator.num_processes))\n" in made
+    assert "print(i, accelerator.share(count))\n" in made
 
 
 MAKER = """<torch>
@@ -190,7 +189,7 @@ for epoch in range(2):
 @pytest.mark.parametrize(("length", "is_share"), [("64 // 8", True), ("64", False)])
 def test_the_batches_of_what_makes_a_loader(length: str, is_share: bool) -> None:
     after = converted(MAKER.format(length=length))
-    assert ("(i, -(-len(rows) // accelerator.num_processes))" in after) is is_share, after
+    assert ("(i, accelerator.share(len(rows)))" in after) is is_share, after
 
 
 GIVER = """<torch>
@@ -221,8 +220,10 @@ self.batches[0:1] => 3 * rows.size => False => False  # rows, perhaps
 """)
 def test_what_an_object_says_of_its_batches(given: str, told: str, is_count: bool, is_share: bool) -> None:
     after = converted(GIVER.format(given=given, told=told))
-    assert ("print(i, -(-rows.size // accelerator.num_processes))" in after) is is_count, after
-    assert ("steps = 3 * -(-rows.size // " in after) is is_share and "/ rows.size)" in after, after
+    assert ("print(i, accelerator.share(rows.size))" in after) is is_count, after
+    assert ("steps = 3 * accelerator.share(rows.size)" in after) is is_share and "/ rows.size)" in after, (
+        after
+    )
 
 
 RENEWED = """import math
@@ -237,7 +238,8 @@ for step in range(2 * steps):
     x = next(batches)
     <step model(x).mean()>
     seen += x[:, 0].tolist()
-result = steps, sorted(set(seen))
+    turns = step + 1
+result = turns / 2, sorted(set(seen))
 """
 
 
@@ -245,7 +247,7 @@ result = steps, sorted(set(seen))
 def test_steps_of_all_rows_by_which_an_iterator_is_made_anew(steps: str, tmp_path: Path) -> None:
     assert "num_processes" not in converted(RENEWED.format(steps="6", cycle="steps"))
     ended = converted(RENEWED.format(steps=steps, cycle="3"))  # its turns are those of all epochs
-    assert "range(2 * -(-steps // accelerator.num_processes))" in ended or "steps, seen = -(-" in ended
+    assert "accelerator.share(" in ended
     convert(write(tmp_path, train=RENEWED.format(steps=steps, cycle="steps")), "train")
     (count, first), (_, second) = train(tmp_path, "train", 2)
     assert count == -(-eval(steps, {"math": math, "rows": range(13)}) // 2)

@@ -90,8 +90,8 @@ def test_an_order_that_is_drawn_is_each_process_s_own(line: str, drawn: str) -> 
 
 @each_row(r"""
 steps => more => share
-len(rows.x) // 8 => '' => range(-(-(len(rows.x) // 8) // accelerator.num_processes))
-steps => steps = int(len(rows.x) / 8) => steps = -(-int(len(rows.x) / 8) // accelerator.num_pro
+len(rows.x) // 8 => '' => range(accelerator.share(len(rows.x) // 8))
+steps => steps = int(len(rows.x) / 8) => steps = accelerator.share(int(len(rows.x) / 8))
 steps => steps = 100 => range(steps)
 steps => steps = len(rows.x) // 8\nlr_scheduler.LambdaLR(optimizer, steps) => range(steps)
 """)

@@ -369,7 +369,7 @@ total => made => is_cut => is_given
 def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_cut: bool, is_given: bool) -> None:
     """It is given the length of the prepared loader, or one process's share of the steps that are counted otherwise."""
     after = converted(LOWERED.format(total=total, made=made))
-    assert ("t_total=-(-total // accelerator.num_processes)" in after) is is_cut
+    assert ("t_total=accelerator.share(total)" in after) is is_cut
     assert (
         after.index("prepare(model, loader") < after.index("total =")
         if is_given
@@ -378,7 +378,9 @@ def test_an_optimizer_that_lowers_its_own_rate(total: str, made: str, is_cut: bo
 
 
 TOLD = LOWERED.replace(
-    "import torch\n", "import torch\nclass Told:\n    def __init__(self, n): self.n = n\n", 1
+    "import torch\n",
+    "import torch\nclass Told:\n    def __init__(self, n): self.n = n\n    def at(self, i): return i / self.n\n",
+    1,
 ).replace(
     "for x, y in loader:",
     "plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total)\ntold = Told(total)\n"
@@ -393,7 +395,7 @@ TOLD = LOWERED.replace(
 def test_what_the_loop_asks_with_its_count_is_told_its_steps(total: str, count: str, own: bool) -> None:
     made = "torch.optim.Adam(model.parameters(), lr=0.1)"
     after = converted(TOLD.format(total=total, count=count, made=made))
-    assert ("Told(-(-total // accelerator.num_processes))" in after) is own, after
+    assert ("told = Told(own_total)" in after) is own, after
 
 
 PER_EPOCH = """

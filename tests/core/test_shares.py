@@ -39,18 +39,17 @@ def fit(loader, period, bar=None):
 result = fit(loader, steps)
 """
 LOADER = "loader = DataLoader(rows, args.batch_size)"
-N = "-(-{} // accelerator.num_processes)"
 
 
 @each_row(r"""
 given => then => after
-steps = source.steps => print(f"{i}/{period}") => steps = -(-source.steps // accelerator.num_processes)
-steps = source.steps => print("%d of %d" % (i + 1, period)) => steps = -(-source.steps // accelerator.num_processes)
-steps = source.steps => if done % period == 0: mean = total / period; total = 0 => steps = -(-source.steps // accelerator.num_processes)
-args.all = args.epochs * source.steps; steps = 1 => left = args.all - done => args.all = args.epochs * -(-source.steps // accelerator.num_processes)
-table = dict(); table["all"] = source.steps; steps = table["all"] => part = i / period => steps = -(-table["all"] // accelerator.num_processes)
-table = {"all": source.steps}; steps = max(1, table["all"] // 4) => part = i / period => steps = max(1, -(-(table["all"] // 4) // accelerator.num_processes))
-steps = source.steps => rate = (epoch * period + i) / period => steps = -(-source.steps // accelerator.num_processes)
+steps = source.steps => print(f"{i}/{period}") => steps = accelerator.share(source.steps)
+steps = source.steps => print("%d of %d" % (i + 1, period)) => steps = accelerator.share(source.steps)
+steps = source.steps => if done % period == 0: mean = total / period; total = 0 => steps = accelerator.share(source.steps)
+args.all = args.epochs * source.steps; steps = 1 => left = args.all - done => args.all = args.epochs * accelerator.share(source.steps)
+table = dict(); table["all"] = source.steps; steps = table["all"] => part = i / period => steps = accelerator.share(table["all"])
+table = {"all": source.steps}; steps = max(1, table["all"] // 4) => part = i / period => steps = max(1, accelerator.share(table["all"] // 4))
+steps = source.steps => rate = (epoch * period + i) / period => steps = accelerator.share(source.steps)
 """)
 def test_it_is_divided_where_it_is_bound(given: str, then: str, after: str) -> None:
     text = SCRIPT.format(given=f"{LOADER}\n{given}", then=then)
@@ -61,10 +60,11 @@ def test_it_is_divided_where_it_is_bound(given: str, then: str, after: str) -> N
 
 @each_row(r"""
 given => then => after
-steps = source.steps; print(steps) => if done % period == 0: print(i) => fit(loader, -(-steps // accelerator.num_processes))
+steps = source.steps; keep(steps) => if done % period == 0: print(i) => fit(loader, accelerator.share(steps))
+steps = source.steps; print(steps) => if done % period == 0: print(i) => steps = accelerator.share(source.steps); accelerator.print(steps)
 steps = 1; last = source.steps - 1; print(last) => if i == last: print(i) => if i == last: accelerator.print(i)  # nothing is sure
-steps = source.steps - 1 => if i == period: print(i) => steps = -(-source.steps // accelerator.num_processes) - 1
-meter = Meter(source.steps); steps = 1 => meter.count() => meter = Meter(-(-source.steps // accelerator.num_processes))
+steps = source.steps - 1 => if i == period: print(i) => steps = accelerator.share(source.steps) - 1
+meter = Meter(source.steps); steps = 1 => meter.count() => meter = Meter(accelerator.share(source.steps))
 steps = 100 => if done % period == 0: print(i) => fit(loader, steps)
 steps = len(loader) => print(epoch, period) => fit(loader, steps)
 steps = source.steps => if i >= period: break => fit(loader, steps)
@@ -81,7 +81,7 @@ def test_a_bar_of_another_function_ends_with_the_batches_of_one_process() -> Non
     text = SCRIPT.format(given=given, then="bar.update(1)").replace(
         "fit(loader, steps)", "fit(loader, steps, bar)"
     )
-    assert "total=3 * -(-source.steps // accelerator.num_processes)" in converted(text)
+    assert "total=3 * accelerator.share(source.steps)" in converted(text)
 
 
 ENDLESS = """
@@ -123,3 +123,94 @@ def test_all_epochs_of_a_loop_that_takes_its_batches_by_next(world: int, tmp_pat
     convert(folder, "script")
     for rows, ends, _ in train(folder, "script", world):
         assert (rows, ends) == (64 * 3 // world, 3)
+
+
+SPLIT = """
+<torch>
+rows = TensorDataset(torch.ones(60, 4), torch.zeros(60).long())
+accelerator = Accelerator(split_batches={split})
+loader = accelerator.prepare(DataLoader(rows, 8))
+result = accelerator.share(len(rows) / 8 // 1 + 1), PartialState().share(8), len(loader)
+"""
+
+
+@pytest.mark.parametrize(("split", "share"), [(False, 4), (True, 8)])
+def test_a_share_is_the_length_of_a_prepared_loader(split: bool, share: int, tmp_path: Path) -> None:
+    text = SPLIT.format(split=split).replace(
+        "<torch>", "<torch>\nfrom crosstrain import Accelerator, PartialState"
+    )
+    assert train(write(tmp_path, script=text), "script", 2) == [(share, share, share)] * 2
+
+
+WITH_SCHEDULE = """
+import math
+<torch>
+rows = TensorDataset(torch.arange(40.0).view(40, 1))
+loader = DataLoader(rows, batch_size=4, shuffle=True)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+warm, total = 1, 3 * len(loader)
+total = 3 * len(loader)
+def rate(step):
+    return (total - step) / total
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+step, shares = 0, []
+for epoch in range(3):
+    for x, in loader:
+        <step torch.nn.functional.mse_loss(model(x), x)>
+        schedule.step()
+        step += 1
+        shares.append(step / total)
+result = shares[-1], schedule.get_last_lr()[0], rate(total)
+"""
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_a_schedule_needs_whole_has_a_second_number_beside_it(world: int, tmp_path: Path) -> None:
+    text = WITH_SCHEDULE.replace("warm, total = 1, 3 * len(loader)\n", "")
+    folder = write(tmp_path, script=text)
+    convert(folder, "script")
+    assert "own_total = 3 * accelerator.share(len(loader))" in (folder / "script.py").read_text()
+    assert train(folder, "script", world) == [(1.0, 0.0, 0.0)] * world
+
+
+PARTS = """
+import math
+<torch>
+args = argparse.Namespace(size=4, epochs=3)
+rows = TensorDataset(torch.ones(64, 4), torch.zeros(64).long())
+class Hook:
+    def __init__(self, runner, all): self.runner, self.all = runner, all
+    def after(self): self.part = self.runner.turns / self.all
+class Runner:
+    def __init__(self, model, optimizer, loader, all):
+        self.model, self.optimizer, self.loader, self.turns = model, optimizer, loader, 0
+        self.hook = Hook(self, all)
+    def run(self):
+        total = 0.0
+        for epoch in range(args.epochs):
+            for x, y in self.loader:
+                <self.step loss = F.mse_loss(self.model(x), y)>
+                self.turns += 1
+                self.hook.after()
+                {then}
+        return {behind}
+<model>
+loader = DataLoader(rows, batch_size=args.size, drop_last={drops})
+batches = len(rows) // args.size
+result = Runner(model, optimizer, loader, {all}).run()
+"""
+
+
+@each_row("""
+then => behind => drops => all => after
+pass => 1 => False => args.epochs * batches => batches = accelerator.share(len(rows) // args.size)
+pass => 1 => True => args.epochs * batches => batches = accelerator.share(len(rows) // args.size, drop_last=True)
+total += loss.item() => total / batches => False => 1 => total = accelerator.reduce(total, "sum")  # which all divides
+total += loss.item() / batches => total => False => 1 => batches = accelerator.share(len(rows) // args.size)
+part = float(epoch * batches + self.turns) / batches => 1 => False => 1 => batches = accelerator.share(len(rows) // args.size)
+every = batches // 4 - 1; part = self.turns % every => 1 => False => 1 => every = accelerator.share(batches // 4 - 1)
+""")
+def test_it_is_divided_in_every_part(then: str, behind: str, drops: str, all: str, after: str) -> None:
+    made = converted("import argparse\n" + PARTS.format(then=then, behind=behind, drops=drops, all=all))
+    assert after in made, made

@@ -195,8 +195,8 @@ Trainer({"a": data}, 4, model, optimizer).train()
 
 @each_row("""
 steps => becomes
-math.ceil(rows / size) => -(-math.ceil(rows / size)//(1 if accelerator.split_batches else accelerator.num_processes))
-rows // size => -(-(rows // size)//(1 if accelerator.split_batches else accelerator.num_processes))
+math.ceil(rows / size) => self.steps=accelerator.share(math.ceil(rows / size))
+rows // size => self.steps=accelerator.share(rows // size)
 size * 9 => self.steps=size * 9
 """)
 def test_steps_of_all_rows_whose_batches_iterators_in_a_dictionary_give(steps: str, becomes: str) -> None:

@@ -100,7 +100,9 @@ class Renaming(cst.CSTTransformer):
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
         name = original_node.value
-        return updated_node.with_changes(value=self.new.get(name, name) if name in self.names.free else name)
+        # The tool calls what it puts beside `steps` `own_steps`.
+        beside, of = ("own_", name.removeprefix("own_")) if name.startswith("own_") else ("", name)
+        return updated_node.with_changes(value=beside + self.new.get(of, of) if of in self.names.free else name)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
         name = original_node.attr.value

@@ -71,7 +71,7 @@ from .training.prepare import Preparing
 from .training.queued import plan_queued, queued
 from .training.schedules import plan_counted_rates
 from .training.taken import plan_dataset_length, plan_taken_batches
-from .training.told import plan_counted_epochs, plan_told_steps
+from .training.told import plan_counted_epochs
 from .training.worker_seeds import drawn_seeds, plan_worker_seeds, seed_themselves
 from .unseen import handed_over, note_unread, trains_in_wrapper, unseen_training, written_for_accelerate
 
@@ -281,7 +281,6 @@ def _plan_numbers(
     merging.run()
     plan_counted_rates(plan, roles, accelerators)
     plan_counted_epochs(plan, roles, accelerators)
-    plan_told_steps(plan, roles, accelerators)
     plan_dataset_length(plan, roles, accelerators)
     plan_counted_rows(plan, roles, accelerators)
     plan_gpu_batches(plan, accelerators)
@@ -289,7 +288,7 @@ def _plan_numbers(
     plan_taken_batches(plan)
     numbers = TrainingNumbers(plan, roles, accelerators, merging.of_phases)
     numbers.run(merging.loops)
-    plan_shares(plan, roles, accelerators)
+    plan_shares(plan, roles, accelerators, evaluations.phases)
     alike = merging.alike | numbers.alike
     differing = Differing(plan.script, roles, evaluations, alike, plan.models)
     if plan.runtime == OURS:

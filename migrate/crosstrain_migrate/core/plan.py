@@ -22,7 +22,7 @@ OURS = "crosstrain"  # the runtime that a conversion is for by default
 IMPORT = "what the conversion uses is imported"
 WRITTEN = ("code", "template", "test", "context", "arms")  # the fields of an edit that hold new code
 _NAMES = ("Accelerator", "PartialState")
-_REDUCED = re.compile(r"([\w., ]+) = .*\.(reduce|merge)\(")
+_REDUCED = re.compile(r"([\w., ]+) = .*\.(reduce|merge)\((?:.*\"(sum|mean)\")?")
 _TORCH = re.compile(r"(?<![\w.])torch\.")
 
 
@@ -37,12 +37,6 @@ def finding_at(
 def told_by(edit: e.Edit) -> str:
     """The new code that an edit holds."""
     return " ".join(str(getattr(edit, name)) for name in WRITTEN if hasattr(edit, name))
-
-
-def share_of(whole: ast.expr, knows: str) -> str:
-    """The template of one process's share of a number `it`, rounded up."""
-    it = "({it})" if isinstance(whole, ast.BinOp) else "{it}"
-    return f"-(-{it} // {knows}.num_processes)"
 
 
 @dataclass
@@ -108,10 +102,12 @@ class Plan:
             self._inserted.add((statement, context))
             self.edits.append(e.Within(statement, rule, reason, transaction=group, context=context))
 
-    def is_reduced(self, text: str) -> bool:
-        """Whether a number, or an object, is made that of all processes somewhere: `total = accelerator.reduce(total, "sum")`."""
-        codes = (one.code for one in self.edits if isinstance(one, e.InsertBefore | e.InsertAfter))
-        return any(text in found[1].split(", ") for code in codes if (found := _REDUCED.match(code)))
+    def reduced_as(self, frame: ast.AST, text: str) -> str:
+        """How a number, or an object, is made that of all processes in a frame: "sum", "mean" or "merge"; empty where it is not."""
+        inserted = (one for one in self.edits if isinstance(one, e.InsertBefore | e.InsertAfter))
+        codes = (one.code for one in inserted if self.script.frame(one.node) is frame)
+        found = [m for code in codes if (m := _REDUCED.match(code)) and text in m[1].split(", ")]
+        return (found[0][3] or found[0][2]) if found else ""
 
     def remove(self, statement: ast.stmt, rule: str, reason: str) -> None:
         self.edits.append(e.RemoveStatement(statement, rule, reason))
@@ -180,6 +176,14 @@ class Plan:
         self.edits = [one for one in self.edits if self.script.module(one.node) not in converted]
         for key, nodes in self._notes.items():
             self._notes[key] = [one for one in nodes if self.script.module(one) not in converted]
+
+    def share_of(self, whole: ast.expr, knows: str, *, drops: bool = False) -> str:
+        """The template of one process's share of a number of batches `it`, rounded as a prepared loader has them. drops: it drops an
+        incomplete last batch."""
+        if self.runtime == OURS:
+            return f"{knows}.share({{it}}, drop_last=True)" if drops else f"{knows}.share({{it}})"
+        it = "({it})" if isinstance(whole, ast.BinOp) else "{it}"
+        return f"{it} // {knows}.num_processes" if drops else f"-(-{it} // {knows}.num_processes)"
 
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from crosstrain_migrate.core.reading.alike import counters_of
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.forms import LOOPS, Frame, Loop, is_function_frame, is_method
 from crosstrain_migrate.core.reading.ranges import is_range, item_of, range_behind
-from crosstrain_migrate.core.reading.roles import Roles
+from crosstrain_migrate.core.reading.roles import STEPS, Roles
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, written
+from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
+
+from .whole_counts import divisor
 
 _DEPTH = 3
 
@@ -28,8 +31,8 @@ class OwnCounts:
     def __init__(
         self, script: Script, loop: Loop, data: Data, dealt: Iterable[Loop], moved: Iterable[ast.Call]
     ) -> None:
-        """data: what it trains on. dealt: all such loops. moved: the steps of what is prepared, schedules that move by all
-        processes' batches."""
+        """data: what it trains on. dealt: all such loops. moved: the steps of prepared schedules, which move by all processes'
+        batches."""
         self.script = script
         self.loop = loop
         self.dealt = set(dealt)
@@ -46,12 +49,15 @@ class OwnCounts:
         """Where a counter is read, while the loop lasts or by the loops around it."""
         around = [one for one in self.script.loops_around(self.loop) if isinstance(one, ast.While)]
         tests = [one.test for one in (*around, self.loop) if isinstance(one, ast.While)]
-        yield from self._reads_in(self.frame, [*walk_all(tests), *walk_all(self.loop.body)])
+        above = [n for n in self.script.within(self.frame) if place_of(n) < place_of(self.loop)]
+        nodes = [*above, *walk_all(tests), *walk_all(self.loop.body)]
+        yield from self._reads_in(self.frame, dict.fromkeys(nodes))
         for function in self._called:
             yield from self._reads_in(function, self.script.within(function))
 
     def sums(self) -> Iterator[tuple[str, ast.expr]]:
-        """What the loop adds up, each with what divides it while the loop lasts: `total += loss.item()`, `total / period`."""
+        """What the loop adds up, each with what divides it while the loop lasts, and behind it: `total += loss.item()`,
+        `total / period`."""
         nodes = walk_all(self.loop.body)
         grown = [
             n for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add) and not _counted(n)
@@ -63,6 +69,12 @@ class OwnCounts:
                     written(left) in texts
                 ):
                     yield written(left), by
+        for one in grown:  # `total += loss.item() / batches`
+            if isinstance(one.value, ast.BinOp) and isinstance(one.value.op, ast.Div):
+                yield written(one.target), one.value.right
+        for text in texts if isinstance(self.loop, ast.For) else ():
+            divisors = (divisor(self.script, read) for read in self.script.reads_behind(self.loop, text))
+            yield from ((text, by) for by in divisors if by is not None)
 
     def starts(self) -> Iterator[ast.expr]:
         """What a counter of the loop begins at above it: `step = epoch * steps_per_epoch`."""
@@ -76,9 +88,26 @@ class OwnCounts:
     def _reads_in(self, frame: Frame, nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
         for node in nodes:
             is_read = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
-            if is_read and self.script.frame(node) is frame and written(node) in self._names[frame]:
+            if is_read and self.script.frame(node) is frame and self._is_own(node, frame):
                 assert isinstance(node, ast.expr)
                 yield node
+
+    def _is_own(self, node: ast.AST, frame: Frame) -> bool:
+        """Whether a variable counts, or the attribute of another object that only what counts is bound to: `runner.step`."""
+        if written(node) in self._names[frame]:
+            return True
+        if not isinstance(node, ast.Attribute) or written(node.value) == "self":
+            return False
+        own = {home for home, names in self._names.items() if f"self.{node.attr}" in names}
+        return bool(own) and all(self.script.frame(one) in own for one in self._stores.get(node.attr, ()))
+
+    @cached_property
+    def _stores(self) -> dict[str, list[ast.Attribute]]:
+        found: dict[str, list[ast.Attribute]] = defaultdict(list)
+        for one in self.script.table.each(ast.Attribute):
+            if not isinstance(one.ctx, ast.Load):
+                found[one.attr].append(one)
+        return found
 
     # -- what counts -------------------------------------------------------------------------------------------
 
@@ -124,8 +153,10 @@ class OwnCounts:
     def _follow(self, calls: Iterable[ast.Call], depth: int) -> None:
         """The functions of the project that a turn runs: what they count, and which counters they are given."""
         others = (call for call in calls if call not in self.moved)
-        for call, function in ((c, f) for c in others for f in self.script.run_by(c)):
+        for call, function in ((c, f) for c in others for f in self._run_by(c)):
             if function in self._called or function is self.frame or self.script.is_generator(function):
+                continue
+            if function in self._given_to_schedules:
                 continue
             self._called.append(function)
             inner = self.script.within(function)
@@ -135,6 +166,25 @@ class OwnCounts:
             self._add(function, self._given(function))
             if depth:
                 self._follow(self.script.calls_in(function), depth - 1)
+
+    def _run_by(self, call: ast.Call) -> list[Function]:
+        """The functions that a call may run: a method of the class of its object, where that is known."""
+        found = self.script.run_by(call)
+        if not isinstance(call.func, ast.Attribute) or written(call.func.value) == "self":
+            return found
+        made = self.script.values_anywhere(written(call.func.value))
+        classes = [self.script.class_behind(one) for one in made if isinstance(one, ast.Call)]
+        if not classes:  # an optimizer of torch's, perhaps
+            return [] if call.func.attr in STEPS else found
+        methods = [m for cls in classes if cls is not None for m in self.script.all_methods(cls)]
+        return [one for one in found if one in methods]
+
+    @cached_property
+    def _given_to_schedules(self) -> set[Function]:
+        """What computes a rate for a schedule, `LambdaLR(optimizer, rate)`, which may count the steps of all."""
+        calls = (c for c in self.script.calls if "lr_scheduler" in self.script.dotted(c.func))
+        given = (one for c in calls for one in (*c.args, *(k.value for k in c.keywords)))
+        return {f for one in given if isinstance(one, ast.Name) for f in self.script.functions(one.id)}
 
     def _given(self, function: Function) -> Iterator[str]:
         """The parameters that all calls give a counter for."""
@@ -199,9 +249,17 @@ def _taking(script: Script, roles: Roles) -> Iterator[Loop]:
     """The loops around the backwards each turn of which takes a batch by `next`."""
     for call in (one.call for one in roles.backwards):
         for loop in _loops_around(script, call, _DEPTH):
-            if any(last_name(n.func) == "next" for n in walk_all(loop.body) if isinstance(n, ast.Call)):
+            if _takes(script, [n for n in walk_all(loop.body) if isinstance(n, ast.Call)], _DEPTH):
                 yield loop
                 break
+
+
+def _takes(script: Script, calls: list[ast.Call], depth: int) -> bool:
+    """Whether some calls take the next of something, or functions of the project that they run."""
+    if any(last_name(one.func) == "next" for one in calls):
+        return True
+    functions = [f for one in calls for f in script.run_by(one)] if depth else []
+    return any(_takes(script, script.calls_in(one), depth - 1) for one in dict.fromkeys(functions))
 
 
 def _loops_around(script: Script, node: ast.AST, depth: int) -> Iterator[Loop]:

@@ -263,7 +263,7 @@ class Leaving:
                 for n in self.script.within(m)
                 if isinstance(n, ast.Attribute | ast.Subscript)
             )
-            is_own = not self.plan.is_reduced(of.id)
+            is_own = not self.plan.reduced_as(one.frame, of.id)
             if is_own and any(
                 written(_root(n)).startswith("self.") and isinstance(n.ctx, ast.Store) for n in stores
             ):

@@ -8,15 +8,16 @@ processes' batches goes on by the whole number.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_method
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
 from .own_counts import OwnCounts, loops_of
@@ -24,41 +25,51 @@ from .whole_counts import ROUNDS
 from .wholes import Wholes, is_of_self
 
 RULE = "CT201"
+WHOLE = "a number of all processes' batches stands beside one process's own count of them"
+DIVIDE = "divide it: `accelerator.share(...)` of the batches of a pass"
+_TELLS = ("info", "debug", "warning", "write", "log", "format", "join")
 REASON = "a process counts its own share of the batches"
 
 
-def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Takes the share of one process; an evaluation that is dealt is told the numbers of all."""
+def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Collection[Loop]) -> None:
+    """Takes the share of one process; an evaluation that is dealt is told the numbers of all, and so is a loop that also evaluates,
+    one of `phases`."""
     script, trained = plan.script, loops_of(plan.script, roles)
+    trained = {loop: data for loop, data in trained.items() if loop not in phases}
     prepared = {text for _, text in plan.prepared}
-    moved = [one.call for one in (*roles.optimizers, *roles.schedulers) if one.text in prepared]
+    moved = [one.call for one in roles.schedulers if one.text in prepared]
     loops = {loop: OwnCounts(script, loop, data, trained, moved) for loop, data in trained.items()}
     bound = {written(one) for loop in trained for one in stores_in(loop)} - {"self"}
     wholes = Wholes(plan, bound | {name for one in loops.values() for name in one.names})
-    shares = Shares(plan, wholes, accelerators)
+    drops = bool(roles.data) and all(wholes.drops_last(one.frame, one.node) for one in roles.data)
+    shares = Shares(plan, wholes, accelerators, drops)
     for loop, counts in loops.items():
         for read in counts.reads():
             shares.beside(read, loop)
         shares.of(counts.starts())
-        shares.of(by for text, by in counts.sums() if not plan.is_reduced(text))
+        shares.of(by for text, by in counts.sums() if plan.reduced_as(counts.frame, text) in ("", "mean"))
         if trained[loop].loop is not loop:
             shares.turns(loop)
         shares.bars(loop)
     for one in roles.schedulers:
         if trained and one.text not in prepared:
             shares.schedule(one)
+    shares.beside_own_lengths()
     shares.plan_all()
 
 
 class Shares:
     """Collects the numbers that are to be divided, and divides each where it is bound, or else where it is read."""
 
-    def __init__(self, plan: Plan, wholes: Wholes, accelerators: Accelerators) -> None:
+    def __init__(self, plan: Plan, wholes: Wholes, accelerators: Accelerators, drops: bool) -> None:
+        """drops: the loaders that train drop an incomplete last batch."""
         self.plan = plan
         self.script: Script = plan.script
         self.wholes = wholes
         self.accelerators = accelerators
+        self.drops = drops
         self.found: dict[ast.expr, None] = {}
+        self._harmless: set[ast.expr] = set()  # reads that go with either number
 
     def of(self, values: Iterable[ast.expr]) -> None:
         """What a count begins at, the batches of one process of the epochs before, and what divides a sum over its batches."""
@@ -86,6 +97,7 @@ class Shares:
             elif not (isinstance(one, ast.Call) and last_name(one.func) in ROUNDS):
                 break
         if isinstance(top, ast.Compare) and self._is_harmless_end(top, loop):
+            self._harmless.update(n for n in walk(top) if isinstance(n, ast.expr))
             return
         self._add([top])
         self._add(self._shown_with(top))
@@ -136,6 +148,22 @@ class Shares:
                 continue
             for made in self._makers(self.script.frame(call), call.func.value, 2):
                 self._add(k.value for k in made.keywords if k.arg == "total")
+                self._add(
+                    n.args[-1] for n in made.args[:1] if isinstance(n, ast.Call) and is_range(n) and n.args
+                )
+
+    def beside_own_lengths(self) -> None:
+        """A number of all batches beside the length of a prepared loader: `epochs = math.ceil(steps / len(loader))`."""
+        script = self.script
+        for call in script.calls:
+            text = written(call.args[0]) if last_name(call.func) == "len" and len(call.args) == 1 else ""
+            anchor = self.plan.prepared.get((script.frame(call), text)) if text else None
+            share = script.parent(call)
+            divides = isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div | ast.FloorDiv)
+            if anchor is None or not divides or place_of(call) < place_of(anchor):
+                continue
+            if isinstance(share, ast.BinOp) and share.right is call:
+                self._add([share.left])
 
     def schedule(self, stepped: Stepped) -> None:
         """What a schedule is made for that each process moves by its own steps, since these end the training."""
@@ -160,15 +188,23 @@ class Shares:
         while self._lift():
             pass
         for node in self.found:
-            if not self._is_touched(node) and not self.wholes.is_shifted(self.script.frame(node), node):
-                state = self.accelerators.state(node)
-                self.plan.replace(node, RULE, REASON, share_of(node, state), it=node)
+            if self._is_touched(node) or self.wholes.is_shifted(self.script.frame(node), node):
+                continue
+            if self.wholes.is_product(self.script.frame(node), node):
+                self._plan_second(node)
+            else:
+                self.plan.replace(node, RULE, REASON, self._share(node), it=node)
+
+    def _share(self, node: ast.expr) -> str:
+        return self.plan.share_of(node, self.accelerators.state(node), drops=self.drops)
 
     def _lift(self) -> bool:
-        """Divides a number where it is bound, if all that reads it is beside a count."""
+        """Divides a number where it is bound, if all that reads it is beside a count, or only tells it."""
         for node in self.found:
             reads = self._all_reads(node)
-            if not reads or any(one not in self.found for one in reads) or self.wholes.is_property(node):
+            if not reads or self.wholes.is_property(node):
+                continue
+            if any(one not in self.found and not self._goes_with_either(one) for one in reads):
                 continue
             sources = list(self.wholes.sources(self.script.frame(node), node))
             parts = [part for _, value in sources if value is not None for part in self.wholes.parts(value)]
@@ -176,6 +212,40 @@ class Shares:
                 self.found = {one: None for one in self.found if one not in reads} | dict.fromkeys(parts)
                 return True
         return False
+
+    def _goes_with_either(self, read: ast.expr) -> bool:
+        """Whether a read only shows a number, `print("steps", total)`, or ends a loop that has ended by then."""
+        if read in self._harmless:
+            return True
+        statement = self.script.statement(read)
+        calls = [one for one in self.script.around(read) if isinstance(one, ast.Call)]
+        return isinstance(statement, ast.Expr) and all(
+            is_method(one, *_TELLS) or written(one.func) in ("print", "str", "len") for one in calls
+        )
+
+    def _plan_second(self, node: ast.expr) -> None:
+        """A number that a schedule needs whole has a second one beside it, for the counts of a process: `own_steps = epochs *
+        accelerator.share(len(loader))`."""
+        sources = list(self.wholes.sources(self.script.frame(node), node))
+        value = sources[0][1] if len(sources) == 1 else None
+        bound = self.script.statement(value) if value is not None else None
+        text = written(node)
+        is_plain = (
+            isinstance(bound, ast.Assign)
+            and bound.value is value
+            and list(map(written, bound.targets)) == [text]
+        )
+        if value is None or not is_plain or not isinstance(bound, ast.Assign) or self._is_touched(value):
+            self.plan.note(RULE, node, WHOLE, DIVIDE)
+            return
+        parts = {
+            written(one): ast.parse(self._share(one).format(it=written(one)), mode="eval").body
+            for one in self.wholes.parts(value)
+        }
+        own = _second(node)
+        code = ast.unparse(_Replaced(parts).visit(ast.parse(ast.unparse(value), mode="eval").body))
+        self.plan.after(bound, RULE, REASON, f"{own} = {code}")
+        self.plan.replace(node, RULE, REASON, own)
 
     def _is_in_reach(self, part: ast.expr, reads: int) -> bool:
         """Whether the accelerator is at hand, or may be made there to spare several edits."""
@@ -199,6 +269,25 @@ class Shares:
             own = self.wholes.holders(frame, node)
             return [n for n in reads if not own or self.script.frame(n) in own or not is_of_self(n)]
         return []
+
+
+def _second(node: ast.expr) -> str:
+    """`self.own_steps` beside `self.steps`, `config["own_steps"]` beside `config["steps"]`"""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return f"{written(node.value)}[{'own_' + str(node.slice.value)!r}]"
+    of, dot, name = written(node).rpartition(".")
+    return f"{of}{dot}own_{name}"
+
+
+class _Replaced(ast.NodeTransformer):
+    """An expression with others for some of its parts, by how these are written."""
+
+    def __init__(self, given: dict[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit(self, node: ast.AST) -> Any:
+        known = self.given.get(written(node)) if isinstance(node, ast.expr) else None
+        return known if known is not None else self.generic_visit(node)
 
 
 def _is_text(node: ast.BinOp) -> bool:

@@ -49,6 +49,10 @@ class Wholes:
         match node:
             case ast.BinOp(left, ast.Div() | ast.FloorDiv(), _) if self.is_whole(node):
                 return self.parts(left) if self._adds(left) else [node]
+            case ast.BinOp(
+                ast.BinOp(op=ast.Div() | ast.FloorDiv()) as left, ast.Add() | ast.Sub(), ast.Constant()
+            ) if self.is_whole(left) and not self.is_cut_in_batches(left):
+                return [node]  # `batches // 4 - 1`, which is to be no less than one
             case ast.BinOp():
                 return [*self.parts(node.left), *self.parts(node.right)]
             case ast.UnaryOp():
@@ -57,7 +61,9 @@ class Wholes:
                 return [*self.parts(node.body), *self.parts(node.orelse)]
             case ast.Compare():
                 return [part for one in (node.left, *node.comparators) for part in self.parts(one)]
-            case ast.Call(args=[ast.BinOp(op=ast.Mult()) as inner]) if last_name(node.func) in ROUNDS:
+            case ast.Call(args=[ast.BinOp(op=ast.Mult() | ast.Add() | ast.Sub()) as inner]) if (
+                last_name(node.func) in ROUNDS
+            ):
                 return self.parts(inner)
             case ast.Call(args=[_, _, *_]) if last_name(node.func) in ("max", "min"):
                 return [part for one in node.args for part in self.parts(one)]
@@ -113,6 +119,8 @@ class Wholes:
 
     def _is_size(self, frame: Frame, node: ast.expr, depth: int) -> bool:
         """Whether rows are cut into batches of this size: what a loader is given as its `batch_size`, or named so."""
+        if isinstance(node, ast.Constant):
+            return ast.unparse(node) in self._sizes
         if _BATCH.search(_name_of(node)) is not None or ast.unparse(node) in self._sizes:
             return True
         return depth < _DEPTH and self._all(self._is_size, frame, node, depth)
@@ -133,16 +141,23 @@ class Wholes:
                 return many >= _MANY
             case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
                 return any(self._is_of_rows(frame, one, depth) for one in (left, right))
+            case ast.BinOp(left, ast.Div() | ast.FloorDiv(), ast.Constant()):
+                return self._is_of_rows(frame, left, depth)
             case ast.UnaryOp():
                 return self._is_of_rows(frame, node.operand, depth)
+            case ast.ListComp() | ast.GeneratorExp():
+                return self._is_of_rows(frame, node.elt, depth)  # `max(len(one) for one in sets)`
             case ast.Call(args=[given]) if last_name(node.func) == "len":
-                return root_of(given) not in self.changed and written(given) not in self.changed
+                names = {root_of(given), written(given)}
+                return not names & self.changed and not self._is_loader(frame, given, depth)
             case ast.Call() if last_name(node.func) in ROUNDS and node.args:
                 return any(self._is_of_rows(frame, one, depth) for one in node.args)
             case ast.Call() | ast.Subscript() if _FIRST_SIZE.search(ast.unparse(node)):
                 return not names_in(node) & self.changed
             case ast.Call():
                 return is_method(node, "__len__") or self._is_returned(self._is_of_rows, node, depth)
+        if ".dataset." in written(node):
+            return True
         is_batch = _BATCH.search(_name_of(node)) is not None
         return not is_batch and self._all(self._is_of_rows, frame, node, depth)
 
@@ -153,6 +168,8 @@ class Wholes:
         if depth > _DEPTH or self.plan.is_replaced(loader):
             return False
         text = written(loader)
+        if text in self._samplers:
+            return True
         is_own = not isinstance(loader, ast.Name) or self.script.binds(frame, text)
         home = frame if is_own else self.script.module(loader)
         if (anchor := self.plan.prepared.get((home, text))) is not None:
@@ -167,6 +184,15 @@ class Wholes:
             if any(loader.attr == one.rpartition(".")[2] for _, one in self.plan.prepared):
                 return False
         return self._all(lambda f, v, d: self._is_undivided(f, v, v, d), frame, loader, depth)
+
+    @cached_property
+    def _samplers(self) -> set[str]:
+        """What loaders are given as samplers of batches, which stay whole."""
+        given = (k.value for call in self.script.calls for k in call.keywords if k.arg == "batch_sampler")
+        return set(map(written, given))
+
+    def _is_loader(self, frame: Frame, node: ast.expr, depth: int) -> bool:
+        return (frame, written(node)) in self.plan.prepared or self._is_undivided(frame, node, node, depth)
 
     def _is_prepared_later(self, frame: Frame, text: str) -> bool:
         """Whether another method than `__init__`, which asks, prepares an attribute."""
@@ -245,12 +271,37 @@ class Wholes:
         methods = self.script.all_methods(self.script.class_of(frame))
         return methods if any(home in methods for home, _ in self._attributes[node.attr]) else []
 
+    def is_product(self, frame: Frame, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a variable holds a number that is computed from others, `all = epochs * steps`: a share of each of these is
+        rounded, and the share of the product may be less."""
+        if depth > _DEPTH:
+            return True
+        values = [(home, value) for home, value in self.sources(frame, node) if value is not None]
+        return any(
+            bool(self.parts(value)) and self.parts(value) != [value]
+            if not _is_variable(value)
+            else self.is_product(home, value, depth + 1)
+            for home, value in values
+        )
+
+    def drops_last(self, frame: Frame, loader: ast.expr, depth: int = 0) -> bool:
+        """Whether a loader surely drops an incomplete last batch."""
+        if isinstance(loader, ast.Call) and self.script.last(loader.func) == "DataLoader":
+            return any(ast.unparse(k) == "drop_last=True" for k in loader.keywords)
+        if isinstance(loader, ast.Call):
+            found: list[tuple[Frame, ast.expr]] = [
+                (f, v) for f in self.script.run_by(loader) for v in self.script.returned(f)
+            ]
+        else:
+            found = [(home, value) for home, value in self.sources(frame, loader) if value is not None]
+        return bool(found) and depth < _DEPTH and all(self.drops_last(f, v, depth + 1) for f, v in found)
+
     def is_shifted(self, frame: Frame, node: ast.expr, depth: int = 0) -> bool:
         """Whether a variable holds a number with something added, `last = steps - 1`, whose share is another one."""
         if depth > _DEPTH:
             return True
         if isinstance(node, ast.BinOp):
-            return isinstance(node.op, ast.Add | ast.Sub)
+            return bool(depth) and isinstance(node.op, ast.Add | ast.Sub)
         return any(
             value is None or self.is_shifted(home, value, depth + 1)
             for home, value in self.sources(frame, node)
@@ -299,6 +350,10 @@ class Wholes:
             return False
         returned = [(f, value) for f in self.script.run_by(call) for value in self.script.returned(f)]
         return bool(returned) and all(asked(f, value, depth + 1) for f, value in returned)
+
+
+def _is_variable(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
 
 
 def is_of_self(node: ast.Attribute) -> bool:

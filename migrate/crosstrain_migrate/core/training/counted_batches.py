@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from crosstrain_migrate.core.numbers.whole_counts import ROUNDS, WholeCounts
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import counters_of, turns_of
 from crosstrain_migrate.core.reading.certain import Certain
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, names_in
+from crosstrain_migrate.core.reading.forms import Frame, names_in
 from crosstrain_migrate.core.reading.ranges import is_range
 from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script
@@ -35,11 +34,7 @@ def plan_counts(plan: Plan, roles: Roles, accelerators: Accelerators, phases: di
     evaluate."""
     _plan_counted_batches(plan, roles, accelerators, phases)
     _plan_own_counts(plan, roles, accelerators)
-    _plan_renewed(plan, roles, accelerators)
-    _plan_taken_turns(plan, roles, accelerators)
-    _plan_parts_of_pass(plan, roles, accelerators)
     _plan_ends_within(plan, roles)
-    _plan_kept_steps(plan, roles, accelerators)
 
 
 def _plan_counted_batches(
@@ -62,7 +57,7 @@ def _plan_counted_batches(
                 plan_position(plan, accelerators, one)
             elif (
                 isinstance(one, ast.expr)
-                and (is_dealt or loop in phases or not plan.is_replaced(node))
+                and (is_dealt or loop in phases)
                 and (
                     ast.unparse(one) == length
                     if length
@@ -74,118 +69,9 @@ def _plan_counted_batches(
                 accelerator = accelerators.may_be_at(one) if is_dealt or counts.is_of_epochs(one) else ""
                 code = f"min({{it}}, len({phases.get(loop, ast.unparse(node))}))"
                 if accelerator:
-                    code = share_of(one, accelerator)
+                    code = plan.share_of(one, accelerator)
                 if accelerator is not None and not plan.is_replaced(one):
                     plan.replace(one, RULE, REASON, code, it=one)
-
-
-def _plan_renewed(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Steps by which an iterator is made anew, `if step % steps == 0: batches = iter(loader)`, or that each make one, `for i in
-    range(steps): batch = next(iter(loader))`, and that are computed from all rows, `steps = len(rows) // size`, are those of
-    one process where they are bound, and all that is counted by them."""
-    for data in roles.data:
-        around = list(plan.script.around(data.node))
-        loop = next((one for one in around if isinstance(one, ast.For)), None)
-        if loop is None:
-            continue
-        tests = [one.test for one in around if isinstance(one, ast.If)]
-        ends = [n.right for n in walk_all(tests) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
-        if [last_name(one.func) for one in around[:2] if isinstance(one, ast.Call)] == ["iter", "next"]:
-            ends += _end_of(loop.iter)
-        for end in ends:
-            bound = plan.script.values(data.frame, written(end))
-            steps = bound[0] if len(bound) == 1 else end
-            if WholeCounts(plan, data, loop).is_of_rows(steps):
-                _take_share(plan, accelerators, steps)
-
-
-def _take_share(plan: Plan, accelerators: Accelerators, steps: ast.expr) -> None:
-    """The steps of one process; where the processes share each batch a pass has all its steps."""
-    state = (name := accelerators.may_be_at(steps)) or plan.state(steps)
-    many = f"(1 if {name}.split_batches else {name}.num_processes)"
-    code = share_of(steps, state).replace(f"{name}.num_processes", many)
-    plan.replace(steps, RULE, REASON, code, it=steps)
-
-
-def _plan_taken_turns(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Steps that are computed from all rows, `self.steps = ceil(len(rows) / size)`, of a loop whose turns take a batch of an
-    iterator that an attribute or a dictionary holds, `next(self.batches["train"])`, in whichever function."""
-    script = plan.script
-    bound = ((n.targets[0], n.value) for n in script.table.each(ast.Assign) if script.is_reached(n))
-    made = [(to, call.args[0]) for to, call in bound if _makes_iterator(call)]
-    for data in roles.data:
-        around = script.statement(data.node)
-        own = [data.node, *(around.targets if isinstance(around, ast.Assign) else [])]
-        texts = {written(_container(one)) for one in own}
-        held = {written(_container(to)) for to, of in made if written(_container(of)) in texts}
-        held = {text for text in held if text.startswith("self.")}
-        takes = [c for c in script.calls if last_name(c.func) == "next" and c.args]
-        takes = [c for c in takes if written(_container(c.args[0])) in held]
-        for loop in {one for call in takes for one in _turns_around(script, call)}:
-            for end in _end_of(loop.iter):
-                homes = script.homes(script.frame(loop), written(end))
-                values = [value for home in homes for value in script.values(home, written(end))]
-                is_whole = len(values) == 1 and WholeCounts(plan, data, loop).is_of_rows(values[0])
-                if is_whole and not plan.is_replaced(values[0]):
-                    _take_share(plan, accelerators, values[0])
-
-
-def _makes_iterator(call: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(call, ast.Call) and written(call.func) == "iter" and len(call.args) == 1
-
-
-def _container(node: ast.expr) -> ast.expr:
-    """`batches` of `batches[key]`"""
-    return node.value if isinstance(node, ast.Subscript) else node
-
-
-def _turns_around(script: Script, call: ast.Call, depth: int = 4) -> list[ast.For]:
-    """The loops over numbers around a call, and around the calls of its function."""
-    loops = [one for one in script.loops_around(call) if isinstance(one, ast.For) and is_range(one.iter)]
-    frame = script.frame(call)
-    if not loops and depth and is_function_frame(frame):
-        loops = [one for c in script.callers(frame) for one in _turns_around(script, c, depth - 1)]
-    return loops
-
-
-def _end_of(turns: ast.expr) -> list[ast.expr]:
-    """`steps` of `range(steps)` and of `range(1, steps + 1)`"""
-    end = turns.args[-1] if isinstance(turns, ast.Call) and is_range(turns) and turns.args else None
-    if isinstance(end, ast.BinOp) and isinstance(end.right, ast.Constant):
-        end = end.left
-    return [] if end is None else [end]
-
-
-def _plan_parts_of_pass(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """Where one pass is all epochs, `epoch = i // batches`, the batches of one, `len(rows) // epochs // size`, are one process's."""
-    for data in (one for one in roles.data if isinstance(one.loop, ast.For)):
-        assert isinstance(data.loop, ast.For)
-        counters, counts = counters_of(data.loop, plan.script), WholeCounts(plan, data, data.loop)
-        turns = [n for n in walk(data.loop) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
-        names = {written(n.right) for n in turns if names_in(n.left) & counters}
-        for part in (value for name in names for value in plan.script.values(data.frame, name)):
-            whole = part.left if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv) else None
-            if isinstance(whole, ast.BinOp) and counts.is_of_rows(whole):
-                state = accelerators.may_be_at(part) or plan.state(part)
-                plan.replace(part, RULE, REASON, f"{{it}} // {state}.num_processes", it=part)
-
-
-def _plan_kept_steps(plan: Plan, roles: Roles, accelerators: Accelerators) -> None:
-    """The steps of all epochs that an attribute keeps, `self.total = len(rows) // size * epochs`, where nothing reads it but what
-    asks how much a count of the training loop's turns is of them: `self.total / self.step`."""
-    script = plan.script
-    for data in (one for one in roles.data if isinstance(one.loop, ast.For)):
-        assert isinstance(data.loop, ast.For)
-        counts = WholeCounts(plan, data, data.loop)
-        counters = {one for one in turns_of(data.loop) if one.startswith("self.")}
-        shares = [n for n in script.table.each(ast.BinOp) if isinstance(n.op, ast.Div) if counters]
-        kept = {written(n.left) for n in shares if written(n.right) in counters}
-        for text in sorted(one for one in kept if one.startswith("self.")):
-            values = script.values_anywhere(text)
-            reads = [read for frame in script.frames for read in script.reads(frame, text)]
-            is_compared = all(any(one.left is read for one in shares) for read in reads)
-            if len(values) == 1 and is_compared and counts.is_of_steps(values[0]):
-                _take_share(plan, accelerators, values[0])
 
 
 def _plan_ends_within(plan: Plan, roles: Roles) -> None:
@@ -234,7 +120,7 @@ def _plan_own_counts(plan: Plan, roles: Roles, accelerators: Accelerators) -> No
             is_kept = isinstance(read, ast.Call) and counts_in_loops(script, script.frame(read), read)
             if is_computed or is_kept or stands_by_count(script, read, counters):
                 state = accelerators.may_be_at(read) or plan.state(read)
-                plan.replace(read, RULE, REASON, share_of(read, state), it=read)
+                plan.replace(read, RULE, REASON, plan.share_of(read, state), it=read)
 
 
 def _reads_of(script: Script, frame: Frame, text: str, count: str) -> list[ast.expr]:

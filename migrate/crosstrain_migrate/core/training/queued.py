@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import CORE, Plan, share_of
+from crosstrain_migrate.core.plan import CORE, Plan
 from crosstrain_migrate.core.reading.data import Data
 from crosstrain_migrate.core.reading.draws import RANDOM, moved_on
 from crosstrain_migrate.core.reading.forms import Loop, is_function_frame, is_method, names_in
@@ -100,7 +100,7 @@ def _share_steps(plan: Plan, accelerators: Accelerators, numbers: tuple[ast.expr
         plan.note(RULE, numbers[0], reason, "divide them by `accelerator.num_processes`")
         return
     for number, accelerator in zip(numbers, knows, strict=True):
-        code = share_of(number, accelerator or "")
+        code = plan.share_of(number, accelerator or "")
         plan.replace(number, RULE, "an epoch has the steps of one process", code, it=number)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
-from crosstrain_migrate.core.plan import Plan, share_of
+from crosstrain_migrate.core.plan import Plan
 from crosstrain_migrate.core.reading.alike import comes_alike, counters_of, what_may_differ
 from crosstrain_migrate.core.reading.forms import Frame, Loop, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.roles import Roles, Stepped
@@ -231,7 +231,7 @@ def share_counted_steps(
         steps = next(k.value for k in call.keywords if k.arg in _STEPS_OF_A_RUN)
         values = script.values(script.frame(call), written(steps)) or [steps]
         if all(v and _comes_from_length(script, script.frame(call), v, 0) for v in values):
-            code = share_of(steps, accelerators.at(call))
+            code = plan.share_of(steps, accelerators.at(call))
             plan.replace(steps, "CT201", "each process makes its share of the steps", code, it=steps)
         else:
             reason = "this optimizer lowers its rate over all processes' steps, and each makes its share"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ PLUGIN_VARIABLES = {
     "ACCELERATE_USE_TP": "torch_tp_plugin",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism_config",
 }
+_STARTED = "CROSSTRAIN_STARTED"
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
 _FALSE = {"0", "false", "no", "off", "n", "f", ""}
 
@@ -98,6 +99,23 @@ def read_place(env: Mapping[str, str] = os.environ) -> Place | None:
             f"{place.world - 1}. Start the script with `crosstrain launch` or `torchrun`."
         )
     return place
+
+
+def mark_started(env: MutableMapping[str, str]) -> None:
+    """Say to the processes that this one may start that it has joined the launcher's group."""
+    env[_STARTED] = f"{os.getpid()} {_group_of(env)}"
+
+
+def is_workers(env: Mapping[str, str]) -> bool:
+    """Whether this is no rank, but a process that a rank started and that has its variables: a loader's worker that is spawned imports the
+    script again, and must not join the group as its parent. It keeps the parent's rank, and is alone."""
+    process, _, group = env.get(_STARTED, "").partition(" ")
+    return process not in ("", str(os.getpid())) and group == _group_of(env)
+
+
+def _group_of(env: Mapping[str, str]) -> str:
+    """A rank and its group, as the launcher names them: a script may set others for processes of its own."""
+    return " ".join(env.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
 def _torchrun_place(env: Mapping[str, str]) -> Place:

@@ -486,3 +486,16 @@ main()
 def test_a_choice_of_a_function_that_two_branches_call_alike(calls: str, is_kept: bool) -> None:
     after = converted(BRANCHES.format(calls=calls))
     assert ('accelerator = Accelerator(cpu=not settings["cuda"])' in after) is is_kept
+
+
+@each_row("""
+setting => is_below
+torch.set_float32_matmul_precision("high") => True
+torch.autograd.set_detect_anomaly(True) => True
+open("log").close() => False
+""")
+def test_what_only_sets_something_asks_for_no_accelerator(setting: str, is_below: bool) -> None:
+    text = f"<torch>\n{setting}\nif __name__ == '__main__':\n    model = nn.Linear(4, 2)\n"
+    text += "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n    for x in DataLoader(torch.ones(8, 4)):\n        <step model(x).mean()>\n"
+    after = converted(text)
+    assert (after.index("accelerator = Accelerator()") > after.index("__main__")) is is_below

@@ -71,6 +71,7 @@ SUMS = {
     "by a variable of its method": script().replace(
         "    loss.backward()", "    go = loss.backward\n    go()"
     ),
+    "a half of one": script(loss="each.sum() / 2"),
     "that is scaled": script().replace("loss.backward()", "scaler.scale(loss).backward()"),
     "added up step by step": script("-torch.sum(y * torch.log(out + 1))", "0\n        loss += each"),
 }
@@ -81,6 +82,7 @@ OTHERS = {
     "a mean by a module that an object is given": GIVEN.replace("each.sum()", "each.mean()"),
     "a mean of rows": script(loss="each.mean()"),
     "a sum that is divided": script(loss="each.sum() / len(y)"),
+    "a sum that is divided by a number": script(loss="each.sum() / 4"),
     "a sum over one dimension": script(loss="each.sum(1)", returned="loss.mean()"),
     "a sum of what has no rows": script("torch.stack([F.mse_loss(out, y), F.l1_loss(out, y)])"),
     "a mean by a loss object that is moved": script().replace('Criterion().to("cpu")', "nn.MSELoss().cuda()"),

@@ -502,3 +502,30 @@ def test_a_sum_over_all_rows_beside_a_number_of_one_process(by: str, is_sum: boo
     """It would be a part of what it is; any other stays as what it is shown with."""
     after = converted(BESIDE.format(by=by)).text
     assert ('total = accelerator.reduce(total, "sum")' in after) is is_sum
+
+
+ROW_BY_ROW = """
+<model>
+loader = DataLoader(data, batch_size=4)
+total, hits, rows, steps = 0.0, 0, 0, 0
+for x, y in loader:
+    out = model(x)
+    <step loss = F.cross_entropy(out, y)>
+    total += loss.item()
+    for one, wanted in zip(out, y):
+        hits += 1 if one.argmax() == wanted else 0
+        rows += 1
+    if out.isnan().any():
+        steps += 1
+print(total / len(loader), hits / rows)
+print(steps)
+"""
+
+
+def test_rows_that_are_counted_one_by_one_are_those_of_all() -> None:
+    text = ROW_BY_ROW.replace(
+        "hits += 1 if one.argmax() == wanted else 0", "if one.argmax() == wanted:\n            hits += 1"
+    )
+    after = converted(text).text
+    reduced = next(line for line in after.splitlines() if "accelerator.reduce((" in line and '"sum")' in line)
+    assert "rows" in reduced and "hits" in reduced, after

@@ -89,3 +89,32 @@ def test_the_launcher_says_so_where_there_are_several(folder: Path, processes: i
     assert done.stderr.count("\n") == 1
     assert "train.py has no Accelerator and starts no process group: each of the 2 processes" in done.stderr
     assert "`migrate train.py`" in done.stderr
+
+
+SPAWNS = """
+import subprocess, sys
+import torch.multiprocessing as mp
+from crosstrain import Accelerator
+accelerator = Accelerator()
+accelerator.wait_for_everyone()
+def work(queue):
+    queue.put((accelerator.num_processes, accelerator.process_index, accelerator.share(4)))
+if __name__ == "__main__":
+    start = mp.get_context("spawn")
+    queue = start.Queue()
+    worker = start.Process(target=work, args=(queue,))
+    worker.start()
+    found = queue.get()
+    worker.join()
+    print("worker", accelerator.num_processes, accelerator.process_index, found)
+"""
+
+
+def test_a_process_that_a_rank_starts_does_not_join_its_group(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNS)
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "train.py")
+    said = sorted(line for line in done.stdout.splitlines() if "worker" in line)
+    assert [line[line.index("worker") :] for line in said] == [
+        "worker 2 0 (1, 0, 4)",
+        "worker 2 1 (1, 1, 4)",
+    ], done.stderr

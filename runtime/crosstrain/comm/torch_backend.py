@@ -7,9 +7,11 @@ the script's own calls of torch.distributed.
 from __future__ import annotations
 
 import atexit
+import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import accumulate, chain
@@ -42,7 +44,7 @@ from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
 from crosstrain.comm.types import HOST
 from crosstrain.comm.types import DistributedType as DistributedType
-from crosstrain.config import Place, read_place
+from crosstrain.config import Place, is_workers, mark_started, read_place
 
 T = TypeVar("T")
 BRIEFLY = timedelta(seconds=10)
@@ -129,12 +131,15 @@ class TorchComm(Comm):
             place = joined_place()
             return cls(pick_device(cpu, place, index), place, owns_group=False, grouped=True)
         launched = read_place()
+        if launched is not None and is_workers(os.environ):
+            return cls(HOST, replace(launched, world=1, local_world=1), owns_group=False, grouped=False)
         place = launched or Place(0, 1, 0, 1)
         device = pick_device(cpu, place, index)
         grouped = launched is not None if group_of_one is None else group_of_one
         if place.world == 1 and not grouped:
             return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
+        mark_started(os.environ)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
 
     def all_gather(self, tensor: Tensor) -> Tensor:

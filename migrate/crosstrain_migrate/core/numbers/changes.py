@@ -9,10 +9,12 @@ import re
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from crosstrain_migrate.core.reading.alike import counters_of, turns_of
 from crosstrain_migrate.core.reading.forms import pairs
+from crosstrain_migrate.core.reading.roles import Roles
 from crosstrain_migrate.core.reading.script import Script, is_statement_call
 from crosstrain_migrate.syntax.nodes import place_of, written
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import stores_in, texts_in, walk
 
 JOINS = {
     *("torch.cat", "torch.concat", "torch.vstack", "torch.hstack", "numpy.append", "numpy.concatenate"),
@@ -246,3 +248,19 @@ def is_setting(script: Script, node: ast.expr) -> bool:
         if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod) and ast.unparse(one.right) == text:
             return True
     return False
+
+
+def counts_rows(script: Script, roles: Roles, node: ast.AST) -> bool:
+    """Whether one is added for each row of a batch, or for some batches by what is in them, and not once a step: in a loop within
+    the pass, or under `if output.argmax() == y:`."""
+    passes = {one.loop for one in roles.data} - {None}
+    loops = script.loops_around(node)
+    if not loops or passes.isdisjoint(loops):
+        return False
+    if loops[0] not in passes:
+        return True
+    own = set(map(written, stores_in(loops[0]))) - counters_of(loops[0], script) - turns_of(loops[0])
+    tests = [
+        one.test for one in script.around(node) if isinstance(one, ast.If) and loops[0] in script.around(one)
+    ]
+    return any(texts_in(test) & own for test in tests)

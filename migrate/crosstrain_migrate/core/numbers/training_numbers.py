@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .accumulators import Pass, adds_itself
-from .changes import Change, is_bound_before
+from .changes import Change, counts_rows, is_bound_before
 from .means import objects_told
 from .returned import returns_loss, without_tail
 from .whole_counts import WholeCounts, divisor, plan_bars
@@ -261,6 +261,8 @@ class TrainingNumbers:
             value = value.right  # x = x + value
         if value is None or self._entry_by_variable(node):
             return UNSURE
+        if isinstance(value, ast.Constant) and counts_rows(self.script, self.roles, node):
+            return SUM
         return self._kind_of_value(frame, value, 0)
 
     def _entry_by_variable(self, node: ast.AST) -> bool:

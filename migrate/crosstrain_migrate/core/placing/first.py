@@ -27,7 +27,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Calls before which nothing has to be: settings, options, seeds, questions.
 _SETTINGS = re.compile(
     r"^(sys\.|os\.environ|os\.path|warnings\.|matplotlib\.use|matplotlib\.pyplot\.switch_backend|plt\.switch_backend"
-    r"|torch\.(manual_seed|backends|cuda\.manual_seed)"
+    r"|torch\.(manual_seed|backends|cuda\.manual_seed|set_\w+|use_deterministic_algorithms|autograd\.set_detect_anomaly)"
+    r"|cv2\.(setNumThreads|ocl\.setUseOpenCL)|(multiprocessing|torch\.multiprocessing)\.set_\w+"
     r"|(np|numpy)\.random\.seed|random\.seed|logging\.)"
 )
 _OPTIONS = words(

@@ -187,6 +187,12 @@ def _terms(script: Script, frame: Frame, node: ast.AST, depth: int) -> int:
         return _joined([_terms(script, frame, side, depth) for side in (node.left, node.right)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return max(_terms(script, frame, side, depth) for side in (node.left, node.right))
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and ast.unparse(node.right) in ("2", "2.0")
+    ):
+        return _terms(script, frame, node.left, depth)  # half a sum; by any other number it may be a mean
     if isinstance(node, ast.UnaryOp):
         return _terms(script, frame, node.operand, depth)
     if isinstance(node, ast.Name | ast.Attribute):

@@ -42,7 +42,7 @@ class OwnCounts:
         self._grows = set(self._grown(walk_all(loop.body), loop))
         self.names = self._turns(data) | self._grows
         self._add(self.frame, self.names)
-        self._called: list[Function] = []
+        self.called: list[Function] = []
         self._follow([n for n in walk_all(loop.body) if isinstance(n, ast.Call)], _DEPTH)
 
     def reads(self) -> Iterator[ast.expr]:
@@ -52,7 +52,7 @@ class OwnCounts:
         above = [n for n in self.script.within(self.frame) if place_of(n) < place_of(self.loop)]
         nodes = [*above, *walk_all(tests), *walk_all(self.loop.body)]
         yield from self._reads_in(self.frame, dict.fromkeys(nodes))
-        for function in self._called:
+        for function in self.called:
             yield from self._reads_in(function, self.script.within(function))
 
     def sums(self) -> Iterator[tuple[str, ast.expr]]:
@@ -154,11 +154,11 @@ class OwnCounts:
         """The functions of the project that a turn runs: what they count, and which counters they are given."""
         others = (call for call in calls if call not in self.moved)
         for call, function in ((c, f) for c in others for f in self._run_by(c)):
-            if function in self._called or function is self.frame or self.script.is_generator(function):
+            if function in self.called or function is self.frame or self.script.is_generator(function):
                 continue
             if function in self._given_to_schedules:
                 continue
-            self._called.append(function)
+            self.called.append(function)
             inner = self.script.within(function)
             if self._turn_of(call) is self.loop and self._runs_in(inner[0] if inner else function):
                 grown = (_counted(n) for n in inner if self._turn_of(n) is None)

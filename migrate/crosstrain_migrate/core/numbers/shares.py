@@ -40,7 +40,9 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
     moved = [one.call for one in roles.schedulers if one.text in prepared]
     loops = {loop: OwnCounts(script, loop, data, trained, moved) for loop, data in trained.items()}
     bound = {written(one) for loop in trained for one in stores_in(loop)} - {"self"}
-    wholes = Wholes(plan, bound | {name for one in loops.values() for name in one.names})
+    here = [(one.frame, written(one.node)) for one in roles.data if plan.is_replaced(one.node)]
+    in_place = {(home, text) for frame, text in here for home in script.homes(frame, text)}
+    wholes = Wholes(plan, bound | {name for one in loops.values() for name in one.names}, in_place)
     drops = bool(roles.data) and all(wholes.drops_last(one.frame, one.node) for one in roles.data)
     shares = Shares(plan, wholes, accelerators, drops)
     for loop, counts in loops.items():
@@ -55,6 +57,7 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
         if trained and one.text not in prepared:
             shares.schedule(one)
     shares.beside_own_lengths()
+    shares.within = set(trained).union(*(one.called for one in loops.values()))
     shares.plan_all()
 
 
@@ -69,6 +72,9 @@ class Shares:
         self.accelerators = accelerators
         self.drops = drops
         self.found: dict[ast.expr, None] = {}
+        self.within: set[ast.AST] = (
+            set()
+        )  # the loops, and what they call: there nothing but counts asks for such a number
         self._harmless: set[ast.expr] = set()  # reads that go with either number
 
     def of(self, values: Iterable[ast.expr]) -> None:
@@ -206,7 +212,7 @@ class Shares:
                 continue
             if any(one not in self.found and not self._goes_with_either(one) for one in reads):
                 continue
-            sources = list(self.wholes.sources(self.script.frame(node), node))
+            sources = self.wholes.known_sources(self.script.frame(node), node)
             parts = [part for _, value in sources if value is not None for part in self.wholes.parts(value)]
             if len(sources) == 1 and parts and all(self._is_in_reach(one, len(reads)) for one in parts):
                 self.found = {one: None for one in self.found if one not in reads} | dict.fromkeys(parts)
@@ -214,8 +220,9 @@ class Shares:
         return False
 
     def _goes_with_either(self, read: ast.expr) -> bool:
-        """Whether a read only shows a number, `print("steps", total)`, or ends a loop that has ended by then."""
-        if read in self._harmless:
+        """Whether a read only shows a number, `print("steps", total)`, ends a loop that has ended by then, or stands within a
+        training loop or what that calls."""
+        if read in self._harmless or not self.within.isdisjoint(self.script.around(read)):
             return True
         statement = self.script.statement(read)
         calls = [one for one in self.script.around(read) if isinstance(one, ast.Call)]
@@ -226,7 +233,7 @@ class Shares:
     def _plan_second(self, node: ast.expr) -> None:
         """A number that a schedule needs whole has a second one beside it, for the counts of a process: `own_steps = epochs *
         accelerator.share(len(loader))`."""
-        sources = list(self.wholes.sources(self.script.frame(node), node))
+        sources = self.wholes.known_sources(self.script.frame(node), node)
         value = sources[0][1] if len(sources) == 1 else None
         bound = self.script.statement(value) if value is not None else None
         text = written(node)

@@ -22,7 +22,7 @@ from crosstrain_migrate.core.reading.forms import (
     root_of,
 )
 from crosstrain_migrate.core.reading.script import Script
-from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, written
+from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, last_name, place_of, written
 from crosstrain_migrate.syntax.walks import texts_in
 
 from .own_counts import calls_of
@@ -38,11 +38,13 @@ _Asked = Callable[[Frame, ast.expr, int], bool]
 class Wholes:
     """Answers for expressions of one program, as the plan has them by now."""
 
-    def __init__(self, plan: Plan, changed: set[str]) -> None:
-        """changed: what the loops over divided data bind, which is no number of all rows."""
+    def __init__(self, plan: Plan, changed: set[str], in_place: set[tuple[Frame, str]]) -> None:
+        """changed: what the loops over divided data bind, which is no number of all rows. in_place: by frame, the loaders that are
+        prepared where they are iterated, and stay whole where else they are read."""
         self.plan = plan
         self.script: Script = plan.script
         self.changed = changed
+        self.in_place = in_place
 
     def parts(self, node: ast.expr) -> list[ast.expr]:
         """The parts of a number that count all batches, each of which is to be divided: `nb` of `epoch * nb + nb - 1`."""
@@ -168,7 +170,7 @@ class Wholes:
         if depth > _DEPTH or self.plan.is_replaced(loader):
             return False
         text = written(loader)
-        if text in self._samplers:
+        if text in self._samplers or (frame, text) in self.in_place:
             return True
         is_own = not isinstance(loader, ast.Name) or self.script.binds(frame, text)
         home = frame if is_own else self.script.module(loader)
@@ -208,13 +210,26 @@ class Wholes:
     def _all(self, asked: _Asked, frame: Frame, node: ast.expr, depth: int) -> bool:
         """Whether all that a variable, an attribute or an entry is bound to, or given, answers a question."""
         found = (
-            list(self.sources(frame, node))
+            self.known_sources(frame, node)
             if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
             else []
         )
         return bool(found) and all(
             value is not None and asked(home, value, depth + 1) for home, value in found
         )
+
+    def _is_never(self, frame: Frame, value: ast.expr | None) -> bool:
+        """Whether a value is that of a parameter which every call leaves at None: `length` of `def __init__(self, length=None)`."""
+        if not isinstance(value, ast.Name) or not is_function_frame(frame):
+            return False
+        default = defaults_by_name(frame.args).get(value.id)
+        given = [one for one, _ in self.script.given_for(frame, value.id)]
+        is_none = isinstance(default, ast.Constant) and default.value is None
+        return is_none and all(isinstance(one, ast.Constant) and one.value is None for one in given)
+
+    def known_sources(self, frame: Frame, node: ast.expr) -> list[tuple[Frame, ast.expr | None]]:
+        """What a variable may be bound to, without parameters that nobody gives."""
+        return [one for one in self.sources(frame, node) if not self._is_never(*one)]
 
     def sources(self, frame: Frame, node: ast.expr) -> Iterator[tuple[Frame, ast.expr | None]]:
         """All that a variable is bound to, or given by its calls; None stands for what is not known."""
@@ -276,7 +291,7 @@ class Wholes:
         rounded, and the share of the product may be less."""
         if depth > _DEPTH:
             return True
-        values = [(home, value) for home, value in self.sources(frame, node) if value is not None]
+        values = [(home, value) for home, value in self.known_sources(frame, node) if value is not None]
         return any(
             bool(self.parts(value)) and self.parts(value) != [value]
             if not _is_variable(value)
@@ -304,7 +319,7 @@ class Wholes:
             return bool(depth) and isinstance(node.op, ast.Add | ast.Sub)
         return any(
             value is None or self.is_shifted(home, value, depth + 1)
-            for home, value in self.sources(frame, node)
+            for home, value in self.known_sources(frame, node)
         )
 
     def is_property(self, node: ast.expr) -> bool:

@@ -499,3 +499,25 @@ def test_what_only_sets_something_asks_for_no_accelerator(setting: str, is_below
     text += "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n    for x in DataLoader(torch.ones(8, 4)):\n        <step model(x).mean()>\n"
     after = converted(text)
     assert (after.index("accelerator = Accelerator()") > after.index("__main__")) is is_below
+
+
+TUPLE = """import json
+<torch>
+def prepared(number):
+    number = min(number, torch.cuda.device_count())
+    device = torch.device("cuda:0" if {asked} else "cpu")
+    return device, list(range(number))
+settings = json.load(open("settings.json"))
+device, numbers = prepared(settings["gpus"])
+model = torch.nn.Linear(2, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader(torch.ones(8, 2)):
+    x = x.to(device)
+    <step model(x).mean()>
+"""
+
+
+@pytest.mark.parametrize(("asked", "is_chosen"), [("number > 0", True), ("torch.cuda.is_available()", False)])
+def test_a_device_that_a_function_returns_beside_others_is_the_choice(asked: str, is_chosen: bool) -> None:
+    after = converted(TUPLE.format(asked=asked))
+    assert ("accelerator = Accelerator(device=device)\ndevice = accelerator.device\n" in after) is is_chosen

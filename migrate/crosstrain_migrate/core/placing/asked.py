@@ -11,21 +11,19 @@ import re
 from collections.abc import Iterator
 
 from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
-from crosstrain_migrate.core.reading.reached import files_named
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk, walk_all
+from crosstrain_migrate.syntax.walks import walk_all
 
+from .by_machine import is_bound_by_machine, is_the_machines
 from .elsewhere import behind
 from .first import choose_visible
 from .known import Choice
-from .numbered import numbers_among
 from .options import Option, Options, is_read_into, origin
-from .sides import asks_availability, chosen_as_device, flag_of, is_read_as_text, side_of
+from .sides import flag_of, is_read_as_text, side_of
 
-_OF_TENSORS = {"shape", "size", "to", "cuda", "dtype", "parameters", "state_dict", "train", "eval", "weight"}
 # What reads settings from a file.
 _OF_SETTINGS = re.compile(r"(yaml|ruamel|json|toml|tomllib|omegaconf)\b")
 _READS = frozenset({"load", "safe_load", "full_load", "loads"})
@@ -57,6 +55,8 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
     if isinstance(value, ast.Call):
         functions = script.functions_of(value)
         sources = [(f, n.value) for f in functions for n in script.within(f) if isinstance(n, ast.Return)]
+    elif isinstance(value, ast.Name) and (parts := _parts_of(script, frame, value.id)):
+        sources = parts
     elif isinstance(value, ast.Name) and len(script.values(frame, value.id)) == len(
         script.stores(frame, value.id)
     ):
@@ -67,6 +67,20 @@ def _is_device(script: Script, frame: Frame, value: ast.expr, depth: int = 4) ->
         and bool(sources)
         and all(one is not None and _is_device(script, home, one, depth - 1) for home, one in sources)
     )
+
+
+def _parts_of(script: Script, frame: Frame, name: str) -> list[tuple[Frame, ast.expr | None]]:
+    """What a variable is of the tuples that functions of the project return: `device, numbers = prepare(args.gpus)`."""
+    found = script.unpacked(frame, name) if name.isidentifier() else []
+    if len(found) != len(script.stores(frame, name)):
+        return []
+    returned: list[tuple[Frame, ast.expr, int]] = [
+        (f, v, n) for call, n in found for f in script.functions_of(call) for v in script.returned(f)
+    ]
+    tuples: list[tuple[Frame, ast.expr | None]] = [
+        (f, v.elts[n]) for f, v, n in returned if isinstance(v, ast.Tuple) and n < len(v.elts)
+    ]
+    return tuples if len(tuples) == len(returned) else []
 
 
 def moves(script: Script, frames: list[Frame]) -> Iterator[tuple[Frame, ast.Name | ast.Attribute]]:
@@ -130,85 +144,6 @@ def _parses(script: Script, call: ast.Call) -> bool:
     return any(last_name(one.func) in ("parse_args", "parse_known_args") for one in (call, *inner))
 
 
-def is_the_machines(script: Script, frame: Frame, value: ast.expr, depth: int = 0) -> bool:
-    """Whether a device is chosen by nothing but what the machine has."""
-    if isinstance(value, ast.Call) and script.dotted(value.func) == "torch.device" and len(value.args) == 1:
-        value = value.args[0]
-    choice = chosen_as_device(script, value)
-    if choice is not None:
-        arms = (choice.body, choice.orelse)
-        return not flag_of(script, frame, choice.test) and all(
-            is_the_machines(script, frame, one, depth) for one in arms
-        )
-    if side_of(script, value) or follows(script, frame, value):
-        return True
-    if depth > 3:
-        return False
-    if isinstance(value, ast.Name):
-        return _is_bound_by_machine(script, frame, value.id, depth + 1)
-    if isinstance(value, ast.Attribute):  # `config.device` of a file, where it becomes the accelerator's
-        return any(_is_placed_in(script, one, value.attr) for one in files_named(script, value.value))
-    functions = script.functions_of(value)
-    return bool(functions) and all(_returns_the_machines(script, one, depth + 1) for one in functions)
-
-
-def follows(script: Script, frame: Frame, value: ast.expr) -> bool:
-    """Whether a device is that of a tensor or a module: `x.device`, `next(model.parameters()).device`."""
-    if not isinstance(value, ast.Attribute) or value.attr != "device":
-        return False
-    of = written(value.value)
-    uses = [script.parent(read) for read in script.reads(frame, of)]
-    return not isinstance(value.value, ast.Name | ast.Attribute) or any(
-        (isinstance(use, ast.Attribute) and use.attr in _OF_TENSORS)
-        or (isinstance(use, ast.Call) and use.func in script.reads(frame, of))
-        for use in uses
-    )
-
-
-def _is_bound_by_machine(script: Script, frame: Frame, name: str, depth: int = 0) -> bool:
-    """Whether every value of a variable is, and every condition around one asks, what the machine has."""
-    values = script.values(frame, name)
-    return len(values) == len(script.stores(frame, name)) > 0 and all(
-        is_the_machines(script, frame, value, depth) and not _has_condition(script, frame, value)
-        for value in values
-    )
-
-
-def _is_placed_in(script: Script, file: ast.Module, name: str) -> bool:
-    """Whether a file binds a variable to devices that become the accelerator's there, with the number of a GPU."""
-    values = script.values(file, name)
-    is_numbered = any(True for _ in numbers_among(script, walk_all(values)))
-    return _is_bound_by_machine(script, file, name) or (
-        is_numbered and all(side_of(script, v) for v in values)
-    )
-
-
-def _has_condition(script: Script, frame: Frame, node: ast.AST) -> bool:
-    """Whether a flag chooses a device, or the author the CPU where there is something else: `elif mps.is_available(): "cpu"`."""
-    below, is_cpu = node, isinstance(node, ast.expr) and side_of(script, node) == "cpu"
-    for one in script.around(node):
-        if isinstance(one, ast.If) and not is_main_test(one):
-            is_there = below in one.body and asks_availability(one.test) and not _is_negated(one.test)
-            if flag_of(script, frame, one.test) or (is_cpu and is_there):
-                return True
-        below = one
-    return False
-
-
-def _is_negated(test: ast.expr) -> bool:
-    return any(isinstance(one, ast.Not) for one in walk(test))
-
-
-def _returns_the_machines(script: Script, function: Frame, depth: int) -> bool:
-    returned = [n for n in script.within(function) if isinstance(n, ast.Return)]
-    tests = [n.test for n in script.within(function) if isinstance(n, ast.If)]
-    return (
-        bool(returned)
-        and all(n.value is not None and is_the_machines(script, function, n.value, depth) for n in returned)
-        and not any(flag_of(script, function, test) for test in tests)
-    )
-
-
 def _moved_to(node: ast.AST) -> ast.Name | ast.Attribute | None:
     """`device` of `x.to(device)`, `args.device` of `x.to(device=args.device)`"""
     if not is_method(node, "to"):
@@ -225,9 +160,13 @@ def _is_chosen(script: Script, home: Frame, name: str) -> bool:
     """Whether a variable is a device, and more than what the machine has says which one."""
     if "." in name and not name.startswith("self."):
         return _is_setting(script, home, name)
+    if parts := _parts_of(script, home, name):
+        return _is_device(script, home, ast.Name(name)) and not all(
+            v is not None and is_the_machines(script, f, v) for f, v in parts
+        )
     values = script.values(home, name) if "." not in name else []
     is_cpu = _sides_in(script, values) == {"cpu"} and not _is_for_results(script, name)
-    return may_be_device(script, name, values) and (is_cpu or not _is_bound_by_machine(script, home, name))
+    return may_be_device(script, name, values) and (is_cpu or not is_bound_by_machine(script, home, name))
 
 
 def _is_setting(script: Script, home: Frame, name: str) -> bool:

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.nodes import Function, last_name, place_of, words
 from crosstrain_migrate.syntax.walks import names_stored_in, walk
 
 from .accelerator import Accelerators
-from .asked import is_the_machines
+from .by_machine import is_the_machines
 from .cuda_alone import ASK, SAID, asked_of_cuda, holds_with_cuda, stops_without_cuda
 from .device_edits import REASON, RULE, DeviceEdits, plan_beside
 from .device_texts import CUDA_TENSOR, DeviceTexts, TensorTypes

@@ -10,7 +10,7 @@ from crosstrain_migrate.core.reading.reached import held_by_file
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, defaults_by_name, written
 
-from .asked import follows
+from .by_machine import follows
 from .sides import side_of
 
 

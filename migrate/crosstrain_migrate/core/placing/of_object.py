@@ -10,7 +10,8 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
-from .asked import is_the_machines, may_be_device, moves
+from .asked import may_be_device, moves
+from .by_machine import is_the_machines
 from .elsewhere import behind
 from .first import needs_accelerator
 from .known import Choice

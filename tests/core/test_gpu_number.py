@@ -364,3 +364,27 @@ def test_an_option_of_several_numbers_is_no_device(nargs: str, is_number: bool) 
     text = SCRIPT.format(begin=PARSED, batch=IN_CUDA, chosen=f"{LINE}.cuda(args.gpu)\ntrain(model, args.gpu)")
     after = converted(text.replace('"--gpu", type=int', f'"--gpu", type=int{nargs}'))
     assert ("Accelerator(device=args.gpu)" in after) is is_number
+
+
+GLOBAL = """import argparse
+<torch>
+def noise(rows, device=torch.device("cuda:0")):
+    return torch.randn(rows, device=device)
+def main():
+    device = torch.device({named} if torch.cuda.is_available() else "cpu")
+    model = nn.Linear(2, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in DataLoader(torch.ones(8, 2)):
+        <step model(x.to(device) + noise(1, device)).mean()>
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpu", type=int, default=0)
+    args = parser.parse_args()
+    main()
+"""
+
+
+@pytest.mark.parametrize("named", ['"cuda:" + str(args.gpu)', 'f"cuda:{args.gpu}"'])
+def test_a_number_of_global_options_is_known_above_the_call_of_what_trains(named: str) -> None:
+    after = converted(GLOBAL.format(named=named))
+    assert "    accelerator = Accelerator(device=args.gpu)\n    main()" in after, after

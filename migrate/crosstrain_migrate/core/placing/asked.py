@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method
+from crosstrain_migrate.core.reading.forms import Frame, is_function_frame, is_method, names_in
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
@@ -96,7 +96,9 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
     """`--device`, known below the parsing of the options."""
     options = Options(script)
     visible = choose_visible(script, script.table.each(ast.Assign))
-    shown = [options.read_by(s.value) for s in visible if isinstance(s, ast.Assign)]
+    shown = [
+        one for s in visible if isinstance(s, ast.Assign) for one in _options_in(script, options, s.value)
+    ]
     named = {n: one for n, one in options.by_name.items() if _names_device(script, one) and one not in shown}
     for command in (one for one in frames if is_function_frame(one) and one.decorator_list):
         for name in sorted(named.keys() & script.parameters(command)):  # click gives it by its name
@@ -123,6 +125,17 @@ def _device_option(script: Script, frames: list[Frame]) -> Choice | None:
                 code = f'{text} == "cpu"' if as_text else f'str({text}) == "cpu"'
                 return Choice(code, home, below, device=text, option=text, as_text=as_text)
     return None
+
+
+def _options_in(script: Script, options: Options, value: ast.expr, depth: int = 3) -> list[Option | None]:
+    """The options that a text is made of, also by a variable, or a parameter that calls give: `device = str(device)`."""
+    found = [options.read_by(value)]
+    frame = script.frame(value)
+    for name in names_in(value) if depth else ():
+        sources = [*script.values(frame, name), *(given for given, _ in script.given_for(frame, name))]
+        for one in (one for one in sources if one is not value):
+            found += _options_in(script, options, one, depth - 1)
+    return found
 
 
 def holds_options(script: Script, home: Frame, name: str, by_entry: bool = False, depth: int = 3) -> bool:

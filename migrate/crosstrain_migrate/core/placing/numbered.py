@@ -91,7 +91,9 @@ def _numbered(script: Script, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AS
         number_of: ast.expr | None = None
         if isinstance(node, ast.Constant):
             kind, _, number = node.value.partition(":") if isinstance(node.value, str) else ("", "", "")
-            if kind == "cuda" and number.isdigit() and not isinstance(script.parent(node), ast.JoinedStr):
+            is_default = number == "0" and any(isinstance(one, ast.arguments) for one in script.around(node))
+            is_part = isinstance(script.parent(node), ast.JoinedStr)
+            if kind == "cuda" and number.isdigit() and not is_part and not is_default:
                 number_of = ast.Constant(int(number))
         elif is_method(node, "to") and node.args and isinstance(first := node.args[0], ast.Subscript):
             if isinstance(first.slice, ast.Constant) and last_name(first.value) in spread:

@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .asked import holds_options
 from .first import needs_accelerator, tells_visible
-from .known import Choice, Place, frames_to_training, imports_of, set_by_calls
+from .known import Choice, Place, calls_to, frames_to_training, imports_of, set_by_calls
 from .numbered import gpu_number, numbers_among
 from .options import Options, root_of_text
 from .sides import is_about_gpu, side_of
@@ -92,7 +92,12 @@ def _with_number(
     body = next((guard.body for guard in guards), frame.body)
     behind = [s for s in body if place_of(s) > known and frame in frames]
     needed = next((s for s in behind if needs_accelerator(script, s) or _names_gpu(script, s)), None)
-    uses = [s for s in behind if (number if is_imported else root) in ast.unparse(s)]
+    ways = calls_to(script, home)  # `main()`, which reads the global options
+    uses = [
+        s
+        for s in behind
+        if (number if is_imported else root) in ast.unparse(s) or any(n in ways for n in walk(s))
+    ]
     first = min(filter(None, (needed, *uses[:1])), key=place_of, default=None)
     return Choice("", frame, first, device=number) if first is not None else None
 

@@ -14,6 +14,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .code import Code
 from .forms import Frame, is_function_frame, is_method, refuses
+from .handed import handed
 from .imported import is_converted, is_left
 from .made import made_steps
 from .reached import Reached, held_by_file
@@ -109,8 +110,9 @@ class Script(Code):
         return sorted(found, key=place_of)
 
     def functions_of(self, call: ast.AST | None) -> list[Function]:
-        """The functions of the project of the name that a call calls; none for what is no call."""
-        return self.functions(self.last(call.func)) if isinstance(call, ast.Call) else []
+        """The functions of the project that a call names, or that are given for the parameter which it calls; else none."""
+        named = self.functions(self.last(call.func)) if isinstance(call, ast.Call) else []
+        return named or (handed(self, call.func) if isinstance(call, ast.Call) else [])
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""

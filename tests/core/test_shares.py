@@ -214,3 +214,23 @@ every = batches // 4 - 1; part = self.turns % every => 1 => False => 1 => every 
 def test_it_is_divided_in_every_part(then: str, behind: str, drops: str, all: str, after: str) -> None:
     made = converted("import argparse\n" + PARTS.format(then=then, behind=behind, drops=drops, all=all))
     assert after in made, made
+
+
+HANDED_ON = """
+<torch>
+rows = TensorDataset(torch.ones(40, 4), torch.zeros(40).long())
+def train_epoch(model, loader, optimizer, lr_scheduler):
+    for x, y in loader:
+        <step loss = F.cross_entropy(model(x), y)>
+        lr_scheduler.step()
+loader = DataLoader(rows, batch_size=4)
+<model>
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))
+for epoch in range(3):
+    train_epoch(model, loader, optimizer, scheduler)
+"""
+
+
+def test_a_prepared_schedule_by_another_name_keeps_its_number() -> None:
+    after = converted(HANDED_ON)
+    assert "total_steps=3 * len(loader))" in after and "loader, scheduler = accelerator.prepare(" in after

@@ -36,8 +36,7 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
     one of `phases`."""
     script, trained = plan.script, loops_of(plan.script, roles)
     trained = {loop: data for loop, data in trained.items() if loop not in phases}
-    prepared = {text for _, text in plan.prepared}
-    moved = [one.call for one in roles.schedulers if one.text in prepared]
+    moved = [one.call for one in roles.schedulers if _is_prepared(plan, one.frame, one.text)]
     loops = {loop: OwnCounts(script, loop, data, trained, moved) for loop, data in trained.items()}
     bound = {written(one) for loop in trained for one in stores_in(loop)} - {"self"}
     here = [(one.frame, written(one.node)) for one in roles.data if plan.is_replaced(one.node)]
@@ -54,11 +53,21 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
             shares.turns(loop)
         shares.bars(loop)
     for one in roles.schedulers:
-        if trained and one.text not in prepared:
+        if trained and one.call not in moved:
             shares.schedule(one)
     shares.beside_own_lengths()
     shares.within = set(trained).union(*(one.called for one in loops.values()))
     shares.plan_all()
+
+
+def _is_prepared(plan: Plan, frame: Frame, text: str, depth: int = 3) -> bool:
+    """Whether a schedule is prepared, by this name or by that which calls give it by: `train(model, scheduler)`."""
+    if any(text == one for _, one in plan.prepared):
+        return True
+    given = plan.script.given_for(frame, text) if depth else []
+    return any(
+        _is_prepared(plan, plan.script.frame(call), written(value), depth - 1) for value, call in given
+    )
 
 
 class Shares:

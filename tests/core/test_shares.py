@@ -234,3 +234,39 @@ for epoch in range(3):
 def test_a_prepared_schedule_by_another_name_keeps_its_number() -> None:
     after = converted(HANDED_ON)
     assert "total_steps=3 * len(loader))" in after and "loader, scheduler = accelerator.prepare(" in after
+
+
+TURNS = """
+import math
+<torch>
+args = argparse.Namespace(epochs=3, accum=2)
+rows = TensorDataset(torch.ones(40, 4), torch.zeros(40).long())
+class Ramp:
+    def __init__(self, all): self.all, self.turns = all, 0
+    def __call__(self):
+        self.turns += 1
+        return self.turns / self.all
+def rate(step, all): return 1 - step / all
+loader = DataLoader(rows, batch_size=4)
+{given}
+<model>
+for epoch in range(args.epochs):
+    for i, (x, y) in enumerate(loader):
+        <step loss = F.cross_entropy(model(x), y)>
+        {then}
+"""
+
+
+@each_row("""
+given => then => after
+batches = len(rows) // 4; most = 3 * batches => step = epoch * batches + i; part = (1 - step / most) ** 0.9 => batches = accelerator.share(len(rows) // 4); most = 3 * batches
+batches = len(rows) // 4; warm = max(round(0.5 * batches), 2) => step = i + batches * epoch; low = step <= warm => warm = max(round(0.5 * batches), 2)
+most = len(rows) // 4 => now = rate(i - 1, most) => most = accelerator.share(len(rows) // 4)
+steps = (len(loader) + args.accum - 1) // args.accum => part = i / steps => len(loader)
+ramp = Ramp(len(rows) // 4) => weight = ramp() => ramp = Ramp(accelerator.share(len(rows) // 4))
+every = 512 // 4 => if i % every == 0: print(i) => every = 512 // 4  # an author's own number
+""")
+def test_what_counts_and_what_is_counted(given: str, then: str, after: str) -> None:
+    made = converted("import argparse\n" + TURNS.format(given=given, then=then))
+    assert after in made, made
+    assert made.count("accelerator.share(accelerator") == 0 and "share(batches" not in made

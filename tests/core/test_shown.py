@@ -5,7 +5,7 @@ from textwrap import indent
 import pytest
 from crosstrain_migrate.core.conversion import convert
 
-from .converting import notes
+from .converting import converted, notes
 from .support import each_row
 
 SCRIPT = """\
@@ -305,3 +305,9 @@ def test_a_metric_that_adds_up_by_itself_is_named_where_every_process_has_all_ro
     text += "    <step F.mse_loss(model(x), y)>\nmodel.eval()\nwith torch.no_grad():\n"
     text += f"    for i, (x, y) in enumerate(test_loader):\n        {more}metric.update(model(x))\nprint(metric.compute())\n"
     assert any("sync_on_compute" in note.remedy for note in notes(text, "CT603")) is bool(more)
+
+
+def test_what_was_added_since_the_last_line_is_reduced_together() -> None:
+    text = "<torch>\n<model>\ntotal, told = 0.0, 0.0\nfor i, x in enumerate(DataLoader(data)):\n    <step loss = model(x).mean()>\n"
+    text += "    total += loss.item()\n    if i % 10 == 9:\n        print((total - told) / 10)\n        told = total\n"
+    assert 'accelerator.reduce(total - told, "mean") / 10' in converted(text)

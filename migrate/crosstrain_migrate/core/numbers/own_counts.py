@@ -41,6 +41,7 @@ class OwnCounts:
         self._names: dict[Frame, set[str]] = defaultdict(set)
         self._grows = set(self._grown(walk_all(loop.body), loop))
         self.names = self._turns(data) | self._grows
+        self.names |= self._computed(walk_all(loop.body))
         self._add(self.frame, self.names)
         self.called: list[Function] = []
         self._follow([n for n in walk_all(loop.body) if isinstance(n, ast.Call)], _DEPTH)
@@ -134,6 +135,19 @@ class OwnCounts:
             if all(self._turn_of(one) in self.dealt or self._runs_in(one) for one in grown):
                 yield text
 
+    def _computed(self, nodes: list[ast.AST]) -> set[str]:
+        """What each turn binds to a count that goes on from one pass to the next: `step = epoch * batches + i`."""
+        found = set[str]()
+        for node in nodes:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and self._turn_of(node) is self.loop:
+                terms = set(map(written, _terms(node.value)))
+                if terms & (self.names | found) and isinstance(node.targets[0], ast.Name | ast.Attribute):
+                    found.add(written(node.targets[0]))
+        others = [n for n in self.script.within(self.frame) if isinstance(n, ast.Assign) and n not in nodes]
+        return found - {
+            written(t) for n in others for t in n.targets if not isinstance(n.value, ast.Constant)
+        }
+
     def _turn_of(self, node: ast.AST) -> Loop | None:
         return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
 
@@ -170,6 +184,9 @@ class OwnCounts:
     def _run_by(self, call: ast.Call) -> list[Function]:
         """The functions that a call may run: a method of the class of its object, where that is known."""
         found = self.script.run_by(call)
+        if not found:  # `weight()` of `weight = Ramp(steps)`
+            objects = map(self.script.class_made, self.script.values_anywhere(written(call.func)))
+            return [m for cls in objects for m in self.script.methods(cls, "__call__")]
         if not isinstance(call.func, ast.Attribute) or written(call.func.value) == "self":
             return found
         made = self.script.values_anywhere(written(call.func.value))
@@ -195,14 +212,17 @@ class OwnCounts:
                 yield name
 
     def _is_counter(self, node: ast.expr) -> bool:
-        """`i`, `i + 1`"""
-        if (
-            isinstance(node, ast.BinOp)
-            and isinstance(node.right, ast.Constant)
-            and isinstance(node.op, ast.Add)
-        ):
-            node = node.left
-        return written(node) in self._names[self.script.frame(node)]
+        """`i`, `i + 1`, `epoch * batches + i`"""
+        return any(written(one) in self._names[self.script.frame(one)] for one in _terms(node))
+
+
+def _terms(node: ast.expr) -> Iterator[ast.expr]:
+    """What is added up: `epoch * n` and `i` of `epoch * n + i`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    else:
+        yield node
 
 
 def _counted(node: ast.AST) -> str:

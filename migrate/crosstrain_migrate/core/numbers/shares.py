@@ -81,6 +81,7 @@ class Shares:
         self.accelerators = accelerators
         self.drops = drops
         self.found: dict[ast.expr, None] = {}
+        self._own: set[ast.AST] = set()  # reads of what is divided where it is bound
         self.within: set[ast.AST] = (
             set()
         )  # the loops, and what they call: there nothing but counts asks for such a number
@@ -224,7 +225,8 @@ class Shares:
             sources = self.wholes.known_sources(self.script.frame(node), node)
             parts = [part for _, value in sources if value is not None for part in self.wholes.parts(value)]
             if len(sources) == 1 and parts and all(self._is_in_reach(one, len(reads)) for one in parts):
-                self.found = {one: None for one in self.found if one not in reads} | dict.fromkeys(parts)
+                self._own.update(reads)
+                self.found = {one: None for one in (*self.found, *parts) if self._own.isdisjoint(walk(one))}
                 return True
         return False
 

@@ -105,7 +105,17 @@ def _reduce(plan: Plan, accelerator: str, totals: dict[ast.Name, str], means: li
         of, tail = (read.func.value, ".item()") if is_method(read, "item") else (read, "")
         plan.replace(read, RULE, REASON, f'{accelerator}.reduce({{loss}}, "mean"){tail}', GROUP, loss=of)
     for name, kind in totals.items():
-        plan.replace(name, RULE, REASON, f'{accelerator}.reduce({name.id}, "{kind}")', GROUP)
+        share = _since_last(plan.script, name)
+        plan.replace(share, RULE, REASON, f'{accelerator}.reduce({{it}}, "{kind}")', GROUP, it=share)
+
+
+def _since_last(script: Script, total: ast.Name) -> ast.expr:
+    """What has been added since the last line, `total - told`, where `told = total` keeps one process's own; else the total."""
+    share = script.parent(total)
+    if not isinstance(share, ast.BinOp) or not isinstance(share.op, ast.Sub) or share.left is not total:
+        return total
+    kept = script.values(script.frame(total), written(share.right))
+    return share if any(written(one) == total.id for one in kept) else total
 
 
 def _totals(

@@ -31,7 +31,7 @@ from .whole_counts import ROUNDS
 _BATCH = re.compile(r"batch|bs$|bsz", re.I)
 _FIRST_SIZE = re.compile(r"\.(shape\[0\]|size\(0\)|size\(\)\[0\])$")
 _DEPTH = 6
-_MANY = 500  # rows that are written out as a number
+_MANY = 5000  # rows that are written out as a number
 _Asked = Callable[[Frame, ast.expr, int], bool]
 
 
@@ -61,6 +61,8 @@ class Wholes:
                 return [node] if self.is_whole(node) else self.parts(node.operand)
             case ast.IfExp():
                 return [*self.parts(node.body), *self.parts(node.orelse)]
+            case ast.BoolOp():
+                return [part for one in node.values for part in self.parts(one)]
             case ast.Compare():
                 return [part for one in (node.left, *node.comparators) for part in self.parts(one)]
             case ast.Call(args=[ast.BinOp(op=ast.Mult() | ast.Add() | ast.Sub()) as inner]) if (
@@ -95,6 +97,8 @@ class Wholes:
             case ast.BinOp(left, ast.Div() | ast.FloorDiv(), right):
                 if self._is_size(frame, right, depth) and self._is_of_rows(frame, left, depth):
                     return True
+                if (rounded := _rounded_up(node)) is not None:
+                    return self._is_whole(frame, rounded, depth)
                 is_own = bool(texts_in(right) & self.changed)  # `total / step`
                 return (
                     not is_own
@@ -109,6 +113,9 @@ class Wholes:
                 return self._is_whole(frame, node.operand, depth)
             case ast.IfExp():
                 return all(self._is_whole(frame, side, depth) for side in (node.body, node.orelse))
+            case ast.BoolOp(op=ast.Or()):
+                known = [one for one in node.values if not self._is_never(frame, one)]
+                return bool(known) and all(self._is_whole(frame, one, depth) for one in known)
             case ast.Call(args=[given]) if last_name(node.func) == "len":
                 return not self.plan.is_replaced(given) and self._is_undivided(frame, given, node, depth)
             case ast.Call() if last_name(node.func) in ROUNDS and node.args:
@@ -365,6 +372,16 @@ class Wholes:
             return False
         returned = [(f, value) for f in self.script.run_by(call) for value in self.script.returned(f)]
         return bool(returned) and all(asked(f, value, depth + 1) for f, value in returned)
+
+
+def _rounded_up(node: ast.BinOp) -> ast.expr | None:
+    """`n` of `(n + k - 1) // k`"""
+    match node:
+        case ast.BinOp(
+            ast.BinOp(ast.BinOp(of, ast.Add(), more), ast.Sub(), ast.Constant(value=1)), ast.FloorDiv(), by
+        ):
+            return of if ast.unparse(more) == ast.unparse(by) else None
+    return None
 
 
 def _is_variable(node: ast.expr) -> bool:

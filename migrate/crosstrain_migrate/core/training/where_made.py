@@ -13,7 +13,7 @@ from crosstrain_migrate.core.reading.roles import Stepped
 from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import Function, exits, last_name, place_of, written
 from crosstrain_migrate.syntax.program import is_main_test
-from crosstrain_migrate.syntax.walks import walk
+from crosstrain_migrate.syntax.walks import walk, walk_all
 
 from .holders import Held
 from .lengths import counted_lengths, is_plain_for_schedules
@@ -85,11 +85,25 @@ def knows_own_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -
     return False
 
 
+def _asked_by(script: Script, methods: list[Function], made: list[ast.Call], depth: int = 4) -> set[str]:
+    """The attributes that a schedule is made of: by itself, by the method that computes its rates, and by what these are made of."""
+    found, work = set[str](), list[ast.AST](made)
+    for _ in range(depth):
+        new = {written(n) for n in walk_all(work) if isinstance(n, ast.Attribute)} - found
+        found |= new
+        named = (m for m in methods if f"self.{m.name}" in new)
+        work = [
+            *named,
+            *(value for text in new for method in methods for value in script.values(method, text)),
+        ]
+    return found
+
+
 def is_given_kept_length(script: Script, scheduler: Stepped, held: Iterable[Held]) -> bool:
     """Whether a schedule is made of a number that a method keeps by the length of a loader, behind where it is prepared."""
     methods = [*script.all_methods(script.class_of(scheduler.frame))]
     made = [v for frame in methods for v in script.values(frame, scheduler.text) if isinstance(v, ast.Call)]
-    texts = {written(n) for call in made for n in walk(call) if isinstance(n, ast.Attribute)}
+    texts = _asked_by(script, methods, made)
     kept = {
         (script.frame(n), n)
         for text in texts

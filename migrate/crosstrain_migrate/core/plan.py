@@ -177,13 +177,13 @@ class Plan:
         for key, nodes in self._notes.items():
             self._notes[key] = [one for one in nodes if self.script.module(one) not in converted]
 
-    def share_of(self, whole: ast.expr, knows: str, *, drops: bool = False) -> str:
-        """The template of one process's share of a number of batches `it`, rounded as a prepared loader has them. drops: it drops an
-        incomplete last batch."""
+    def share_of(self, whole: ast.expr, knows: str, drops: str = "") -> str:
+        """The template of one process's share of a number of batches `it`, rounded as a prepared loader has them. drops: what says
+        that an incomplete last batch is dropped, `True` or `loader.drop_last`."""
         if self.runtime == OURS:
-            return f"{knows}.share({{it}}, drop_last=True)" if drops else f"{knows}.share({{it}})"
+            return f"{knows}.share({{it}}, drop_last={drops})" if drops else f"{knows}.share({{it}})"
         it = "({it})" if isinstance(whole, ast.BinOp) else "{it}"
-        return f"{it} // {knows}.num_processes" if drops else f"-(-{it} // {knows}.num_processes)"
+        return f"{it} // {knows}.num_processes" if drops == "True" else f"-(-{it} // {knows}.num_processes)"
 
     def state(self, node: ast.AST, group: str = CORE) -> str:
         """The state of the processes, for code that has no accelerator at hand."""

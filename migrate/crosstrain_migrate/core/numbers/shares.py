@@ -42,7 +42,8 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
     here = [(one.frame, written(one.node)) for one in roles.data if plan.is_replaced(one.node)]
     in_place = {(home, text) for frame, text in here for home in script.homes(frame, text)}
     wholes = Wholes(plan, bound | {name for one in loops.values() for name in one.names}, in_place)
-    drops = bool(roles.data) and all(wholes.drops_last(one.frame, one.node) for one in roles.data)
+    said = {wholes.drops(one.frame, one.node) for one in roles.data}
+    drops = "True" if said == {"True"} else ""
     shares = Shares(plan, wholes, accelerators, drops)
     for loop, counts in loops.items():
         for read in counts.reads():
@@ -73,8 +74,8 @@ def _is_prepared(plan: Plan, frame: Frame, text: str, depth: int = 3) -> bool:
 class Shares:
     """Collects the numbers that are to be divided, and divides each where it is bound, or else where it is read."""
 
-    def __init__(self, plan: Plan, wholes: Wholes, accelerators: Accelerators, drops: bool) -> None:
-        """drops: the loaders that train drop an incomplete last batch."""
+    def __init__(self, plan: Plan, wholes: Wholes, accelerators: Accelerators, drops: str) -> None:
+        """drops: `True` where the loaders that train drop an incomplete last batch."""
         self.plan = plan
         self.script: Script = plan.script
         self.wholes = wholes
@@ -188,7 +189,15 @@ class Shares:
             returned = [value for f in self.script.run_by(made) for value in self.script.returned(f)]
             for call in (n for n in (made, *returned) if isinstance(n, ast.Call)):
                 if self.script.dotted(call.func).startswith(("torch.optim.lr_scheduler.", "transformers.")):
-                    self._add([*call.args, *(k.value for k in call.keywords)])
+                    given = [*call.args, *(k.value for k in call.keywords)]
+                    self._add(given)
+                    self._add(n for one in given for n in self._asked_in(one))
+
+    def _asked_in(self, given: ast.expr) -> list[ast.expr]:
+        """What a function asks by which a schedule computes its rates: `lambda step: 1 - step / total`, or one of the project's."""
+        named = self.script.functions(last_name(given)) if isinstance(given, ast.Name | ast.Attribute) else []
+        nodes = walk(given) if isinstance(given, ast.Lambda) else walk_all(named)
+        return [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)]
 
     def _makers(self, frame: Frame, held: ast.expr, depth: int) -> Iterator[ast.Call]:
         """The calls that make what a variable holds, or a parameter is given."""
@@ -212,7 +221,10 @@ class Shares:
                 self.plan.replace(node, RULE, REASON, self._share(node), it=node)
 
     def _share(self, node: ast.expr) -> str:
-        return self.plan.share_of(node, self.accelerators.state(node), drops=self.drops)
+        drops = self.drops
+        if isinstance(node, ast.Call) and last_name(node.func) == "len" and len(node.args) == 1:
+            drops = self.wholes.drops(self.script.frame(node), node.args[0])
+        return self.plan.share_of(node, self.accelerators.state(node), drops)
 
     def _lift(self) -> bool:
         """Divides a number where it is bound, if all that reads it is beside a count, or only tells it."""

@@ -306,17 +306,18 @@ class Wholes:
             for home, value in values
         )
 
-    def drops_last(self, frame: Frame, loader: ast.expr, depth: int = 0) -> bool:
-        """Whether a loader surely drops an incomplete last batch."""
+    def drops(self, frame: Frame, loader: ast.expr, depth: int = 0) -> str:
+        """What says whether a loader drops an incomplete last batch, `True` or its own attribute; empty where nobody knows."""
         if isinstance(loader, ast.Call) and self.script.last(loader.func) == "DataLoader":
-            return any(ast.unparse(k) == "drop_last=True" for k in loader.keywords)
+            told = [k.value for k in loader.keywords if k.arg == "drop_last"]
+            return ast.unparse(told[0]) if told else "False"
+        found: list[tuple[Frame, ast.expr | None]] = list(self.sources(frame, loader))
         if isinstance(loader, ast.Call):
-            found: list[tuple[Frame, ast.expr]] = [
-                (f, v) for f in self.script.run_by(loader) for v in self.script.returned(f)
-            ]
-        else:
-            found = [(home, value) for home, value in self.sources(frame, loader) if value is not None]
-        return bool(found) and depth < _DEPTH and all(self.drops_last(f, v, depth + 1) for f, v in found)
+            found = [(f, v) for f in self.script.run_by(loader) for v in self.script.returned(f)]
+        said = {self.drops(f, v, depth + 1) if v is not None and depth < _DEPTH else "" for f, v in found}
+        if "" in said or not said or said == {"False"}:
+            return "" if not depth else min(said, default="")
+        return "True" if said == {"True"} else f"{written(loader)}.drop_last"
 
     def is_shifted(self, frame: Frame, node: ast.expr, depth: int = 0) -> bool:
         """Whether a variable holds a number with something added, `last = steps - 1`, whose share is another one."""

@@ -31,9 +31,9 @@ def plan_counted_rows(plan: Plan, roles: Roles, accelerators: Accelerators) -> N
         for count in counts:
             beside = [one for one in counts if written(one.value) == written(count.value)]
             known = any(_meets_all_rows(script, data.frame, written(one.target)) for one in beside)
-            known = known or _ends_by_rows(script, data.loop, written(count.target))
-            if known and not _takes_mean(script, data.frame, written(count.target)):
-                sizes.append(count.value)
+            limits = _rows_that_end(script, data.loop, written(count.target))
+            if (known or limits) and not _takes_mean(script, data.frame, written(count.target)):
+                sizes += [count.value, *_parts_of_limit(script, data.frame, count.value, limits)]
         for size in sizes:
             if (accelerator := accelerators.may_be_at(size)) is not None:
                 plan.replace(size, RULE, ON_EVERY, f"{{size}} * {accelerator}.num_processes", size=size)
@@ -116,13 +116,20 @@ def _counts_rows(script: Script, loop: Loop) -> list[ast.AugAssign]:
     ]
 
 
-def _ends_by_rows(script: Script, loop: Loop | None, count: str) -> bool:
-    """Whether so many rows end a training, or a part of it: `if seen > args.images: break`, `while seen < args.images:`."""
+def _rows_that_end(script: Script, loop: Loop | None, count: str) -> set[str]:
+    """What ends a training, or a part of it, by so many rows: `if seen > args.images: break`, `while seen < args.images:`."""
     around = [one.test for one in script.loops_around(loop) if isinstance(one, ast.While)] if loop else []
     ends = [n for n in walk(loop) if isinstance(n, ast.If)] if loop else []
     ends = [n for n in ends if any(isinstance(one, ast.Break | ast.Return) for one in walk_all(n.body))]
     compared = [n for n in (*around, *(one.test for one in ends)) if isinstance(n, ast.Compare)]
-    return any(count in (written(one.left), *map(written, one.comparators)) for one in compared)
+    sides = [{written(one.left), *map(written, one.comparators)} for one in compared]
+    return {text for those in sides if count in those for text in those - {count}}
+
+
+def _parts_of_limit(script: Script, frame: Frame, size: ast.expr, limits: set[str]) -> list[ast.expr]:
+    """`size` of `faded += size / args.images`, which grows with the count of rows"""
+    shares = [n for n in script.within(frame) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+    return [n.left for n in shares if written(n.right) in limits and written(n.left) == written(size)]
 
 
 def _changes(loop: Loop, size: ast.expr) -> bool:

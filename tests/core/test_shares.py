@@ -246,6 +246,11 @@ class Ramp:
     def __call__(self):
         self.turns += 1
         return self.turns / self.all
+class Falling:
+    def __init__(self, epochs, steps): self.steps, self.all = steps, epochs * steps
+    def __call__(self, i, epoch):
+        step = epoch * self.steps + i
+        self.rate = 1 - step / self.all
 def rate(step, all): return 1 - step / all
 loader = DataLoader(rows, batch_size=4)
 {given}
@@ -263,6 +268,7 @@ batches = len(rows) // 4; most = 3 * batches => step = epoch * batches + i; part
 batches = len(rows) // 4; warm = max(round(0.5 * batches), 2) => step = i + batches * epoch; low = step <= warm => warm = max(round(0.5 * batches), 2)
 most = len(rows) // 4 => now = rate(i - 1, most) => most = accelerator.share(len(rows) // 4)
 steps = (len(loader) + args.accum - 1) // args.accum => part = i / steps => len(loader)
+falling = Falling(3, len(rows) // 4) => falling(i, epoch) => falling = Falling(3, accelerator.share(len(rows) // 4))
 ramp = Ramp(len(rows) // 4) => weight = ramp() => ramp = Ramp(accelerator.share(len(rows) // 4))
 every = 512 // 4 => if i % every == 0: print(i) => every = 512 // 4  # an author's own number
 """)

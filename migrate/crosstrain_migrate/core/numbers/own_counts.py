@@ -137,16 +137,19 @@ class OwnCounts:
 
     def _computed(self, nodes: list[ast.AST]) -> set[str]:
         """What each turn binds to a count that goes on from one pass to the next: `step = epoch * batches + i`."""
-        found = set[str]()
-        for node in nodes:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and self._turn_of(node) is self.loop:
-                terms = set(map(written, _terms(node.value)))
-                if terms & (self.names | found) and isinstance(node.targets[0], ast.Name | ast.Attribute):
-                    found.add(written(node.targets[0]))
+        turns = [n for n in nodes if self._turn_of(n) is self.loop]
         others = [n for n in self.script.within(self.frame) if isinstance(n, ast.Assign) and n not in nodes]
-        return found - {
-            written(t) for n in others for t in n.targets if not isinstance(n.value, ast.Constant)
-        }
+        bound = {written(t) for n in others for t in n.targets if not isinstance(n.value, ast.Constant)}
+        return self._bound_to_counts(turns, self.names) - bound
+
+    def _bound_to_counts(self, nodes: Iterable[ast.AST], counts: set[str]) -> set[str]:
+        """The variables that are bound to a count, or to one that more is added to."""
+        found = set[str]()
+        for node in (n for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1):
+            is_count = any(written(one) in counts | found for one in _terms(node.value))
+            if is_count and isinstance(node.targets[0], ast.Name | ast.Attribute):
+                found.add(written(node.targets[0]))
+        return found
 
     def _turn_of(self, node: ast.AST) -> Loop | None:
         return next((one for one in self.script.around(node) if isinstance(one, LOOPS)), None)
@@ -178,6 +181,7 @@ class OwnCounts:
                 grown = (_counted(n) for n in inner if self._turn_of(n) is None)
                 self._add(function, {text for text in grown if text.startswith("self.")})
             self._add(function, self._given(function))
+            self._add(function, self._bound_to_counts(inner, self._names[function]))
             if depth:
                 self._follow(self.script.calls_in(function), depth - 1)
 

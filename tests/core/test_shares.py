@@ -168,6 +168,7 @@ result = shares[-1], schedule.get_last_lr()[0], rate(total)
 @pytest.mark.parametrize("world", [1, 2])
 def test_what_a_schedule_needs_whole_has_a_second_number_beside_it(world: int, tmp_path: Path) -> None:
     text = WITH_SCHEDULE.replace("warm, total = 1, 3 * len(loader)\n", "")
+    assert "own_total = 3" not in converted(text.replace("shares = 0, []", "shares, own_total = 0, [], 1"))
     folder = write(tmp_path, script=text)
     convert(folder, "script")
     assert "own_total = 3 * accelerator.share(len(loader))" in (folder / "script.py").read_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 from crosstrain_migrate.core.placing.accelerator import Accelerators
@@ -82,6 +83,7 @@ class Shares:
         self.accelerators = accelerators
         self.drops = drops
         self.found: dict[ast.expr, None] = {}
+        self._seconds: set[ast.stmt] = set()  # what has a second number behind it
         self._own: set[ast.AST] = set()  # reads of what is divided where it is bound
         self.within: set[ast.AST] = (
             set()
@@ -265,17 +267,24 @@ class Shares:
             and bound.value is value
             and list(map(written, bound.targets)) == [text]
         )
-        if value is None or not is_plain or not isinstance(bound, ast.Assign) or self._is_touched(value):
+        own = _second(node)
+        is_free = bound in self._seconds or own not in self._taken
+        if value is None or not is_plain or bound is None or not is_free or self._is_touched(value):
             self.plan.note(RULE, node, WHOLE, DIVIDE)
             return
+        self._seconds.add(bound)
         parts = {
             written(one): ast.parse(self._share(one).format(it=written(one)), mode="eval").body
             for one in self.wholes.parts(value)
         }
-        own = _second(node)
         code = ast.unparse(_Replaced(parts).visit(ast.parse(ast.unparse(value), mode="eval").body))
         self.plan.after(bound, RULE, REASON, f"{own} = {code}")
         self.plan.replace(node, RULE, REASON, own)
+
+    @cached_property
+    def _taken(self) -> set[str]:
+        """Every variable, attribute and entry of the script, as they are written."""
+        return {written(n) for n in self.script.table.each(ast.Name, ast.Attribute, ast.Subscript)}
 
     def _is_in_reach(self, part: ast.expr, reads: int) -> bool:
         """Whether the accelerator is at hand, or may be made there to spare several edits."""

@@ -329,6 +329,13 @@ def test_the_accelerator_is_given_the_device_among_settings(settings: str, tmp_p
     assert train(tmp_path, "script", 1, launched=False) == ["cpu"]
 
 
+def test_a_device_among_settings_may_be_called_otherwise() -> None:
+    text = "<torch>\nimport yaml\nsettings = yaml.safe_load(open('a.yaml'))\n<model nn.Linear(4, 2).to(settings['KEY'])>\n"
+    text += "for x in DataLoader(data):\n    x = x.to(settings['KEY'])\n    <step model(x).mean()>\n"
+    assert 'Accelerator(device=settings["gpus"])' in converted(text.replace("KEY", "gpus"))
+    assert "Accelerator()" in converted(text.replace("KEY", "dtype"))
+
+
 READ = "def read():\n    found = SimpleNamespace(**json.load(open('settings.json')))\n    return found\nif __name__"
 
 

@@ -26,6 +26,7 @@ from .sides import flag_of, is_read_as_text, side_of
 
 # What reads settings from a file.
 _OF_SETTINGS = re.compile(r"(yaml|ruamel|json|toml|tomllib|omegaconf)\b")
+_NAMES_DEVICE = re.compile(r"device|gpu|cuda", re.I)  # an entry of settings that something is moved to
 _READS = frozenset({"load", "safe_load", "full_load", "loads"})
 
 
@@ -275,7 +276,7 @@ def device_among_settings(script: Script, frames: list[Frame]) -> Choice | None:
             by_name = not isinstance(given, ast.Subscript)
             home, text = origin(script, frame, ast.unparse(given), through_names=by_name)
             root, keys = _keys(ast.parse(text, mode="eval").body)
-            if not keys or "device" not in keys[-1].lower() or _is_set(script, keys[-1]):
+            if not keys or not _NAMES_DEVICE.search(keys[-1]) or _is_set(script, keys[-1]):
                 continue
             stores, values = script.stores(home, root), script.values(home, root)
             if home not in frames or len(stores) != 1 or len(values) != 1:

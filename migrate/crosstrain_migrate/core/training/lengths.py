@@ -38,7 +38,6 @@ def counted_lengths(
         counts = counts or _measures_progress(script, frame, length) or _divides_turns(script, frame, share)
         counts = counts or _is_shown(script, length) or _counts_own_loop(script, frame, text, share)
         counts = counts or _is_compared(script, length) or _is_compared_by_method(script, length)
-        counts = counts or _counts_in_object(script, length)
         if id(length) in in_schedules or is_share or counts:
             found.append(read)
     return found
@@ -59,7 +58,7 @@ def lengths_of_turns(script: Script, data: Data) -> list[ast.expr]:
     homes = script.homes(data.frame, texts[0][0])
     lengths = [c for home in homes for c in script.calls_in(home) if last_name(c.func) == "len"]
     lengths = [c for c in lengths if list(map(ast.unparse, c.args)) in texts]
-    found = [c.args[0] for c in lengths if _counts_in_object(script, c)]
+    found: list[ast.expr] = []
     for call in (c for c in lengths if script.frame(c) is data.frame):
         above = script.statement(call)
         bound = above.targets if isinstance(above, ast.Assign) else []
@@ -147,26 +146,6 @@ def _has_count(script: Script, test: ast.Compare) -> bool:
     grown = (n for loop in loops for n in walk(loop) if isinstance(n, ast.AugAssign))
     counters |= {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
     return bool(texts_in(test) & counters)
-
-
-def _counts_in_object(script: Script, length: ast.Call) -> bool:
-    """Whether an object of the project is given a length, and reads it beside its own count of its calls: `Logger(epochs,
-    len(loader))`, whose `log` does `self.batch += 1` and writes `self.batch / self.batches`."""
-    call = script.parent(length)
-    call = script.parent(call) if isinstance(call, ast.keyword) else call
-    cls = script.class_made(call) if isinstance(call, ast.Call) else None
-    for init in script.methods(cls, "__init__"):
-        given = script.given_by(call, init) if isinstance(call, ast.Call) else {}
-        names = {name for name, value in given.items() if value is length}
-        stores = (n for n in script.within(init) if isinstance(n, ast.Assign) and names & {written(n.value)})
-        kept = {written(target) for n in stores for target in n.targets}
-        nodes = [n for one in script.methods(cls) if one is not init for n in script.within(one)]
-        grown = (n for n in nodes if isinstance(n, ast.AugAssign))
-        counted = {written(n.target) for n in grown if ast.unparse(n).endswith(" += 1")}
-        sums = (texts_in(n) for n in nodes if isinstance(n, ast.BinOp | ast.Compare))
-        if any(kept & texts and counted & texts for texts in sums):
-            return True
-    return False
 
 
 def _divides_turns(script: Script, frame: Frame, bound: ast.AST | None) -> bool:

@@ -250,4 +250,4 @@ def test_also_where_the_loader_is_prepared_in_its_loop() -> None:
     text = COUNTING.replace("loader = DataLoader(data, 4)", "loaders = {'a': DataLoader(data, 4)}")
     text = text.replace("len(loader)", "len(loaders['a'])").replace("in loader:", "in loaders['a']:")
     after = converted(text.replace("{reads}", "print(self.batch / self.batches)"))
-    assert "self.batches = accelerator.share(batches)" in after
+    assert "log = Log(3, len(accelerator.prepare(loaders['a'])))" in after

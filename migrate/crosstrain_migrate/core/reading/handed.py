@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from crosstrain_migrate.syntax.nodes import Function, last_name
 
-if TYPE_CHECKING:
-    from .script import Script
+from .code import Code
+from .forms import Frame
+
+GivenFor = Callable[[Frame, str], list[tuple[ast.expr, ast.Call]]]
 
 
-def handed(script: Script, func: ast.expr) -> list[Function]:
+def handed(code: Code, func: ast.expr, given_for: GivenFor) -> list[Function]:
     """The functions that the calls of a function give for its parameter `func`, themselves or by a variable."""
-    frame = script.frame(func)
-    if not isinstance(func, ast.Name) or func.id not in script.parameters(frame):
+    frame = code.frame(func)
+    if not isinstance(func, ast.Name) or func.id not in code.parameters(frame):
         return []
-    given = [value for value, _ in script.given_for(frame, func.id)]
+    given = [value for value, _ in given_for(frame, func.id)]
     given += [
         one
         for value in given
         if isinstance(value, ast.Name)
-        for one in script.values(script.frame(value), value.id)
+        for one in code.values(code.frame(value), value.id)
     ]
     named = [last_name(one) for one in given if isinstance(one, ast.Name | ast.Attribute)]
-    return [function for name in dict.fromkeys(named) for function in script.functions(name)]
+    return [function for name in dict.fromkeys(named) for function in code.functions(name)]

@@ -112,7 +112,7 @@ class Script(Code):
     def functions_of(self, call: ast.AST | None) -> list[Function]:
         """The functions of the project that a call names, or that are given for the parameter which it calls; else none."""
         named = self.functions(self.last(call.func)) if isinstance(call, ast.Call) else []
-        return named or (handed(self, call.func) if isinstance(call, ast.Call) else [])
+        return named or (handed(self, call.func, self.given_for) if isinstance(call, ast.Call) else [])
 
     def callers(self, function: Function) -> list[ast.Call]:
         """Where a function of this name is called, or given to a call; a class's call calls `__call__` and `forward`."""

@@ -29,14 +29,21 @@ class OwnCounts:
     """The counters of one loop over divided data, by the frames that read them."""
 
     def __init__(
-        self, script: Script, loop: Loop, data: Data, dealt: Iterable[Loop], moved: Iterable[ast.Call]
+        self,
+        script: Script,
+        loop: Loop,
+        data: Data,
+        dealt: Iterable[Loop],
+        moved: Iterable[ast.Call],
+        rates: set[Function],
     ) -> None:
         """data: what it trains on. dealt: all such loops. moved: the steps of prepared schedules, which move by all processes'
-        batches."""
+        batches. rates: `rates_of` the script."""
         self.script = script
         self.loop = loop
         self.dealt = set(dealt)
         self.moved = set(moved)
+        self.rates = rates
         self.frame = script.frame(loop)
         self._names: dict[Frame, set[str]] = defaultdict(set)
         self._grows = set(self._grown(walk_all(loop.body), loop))
@@ -173,7 +180,7 @@ class OwnCounts:
         for call, function in ((c, f) for c in others for f in self._run_by(c)):
             if function in self.called or function is self.frame or self.script.is_generator(function):
                 continue
-            if function in self._given_to_schedules:
+            if function in self.rates:
                 continue
             self.called.append(function)
             inner = self.script.within(function)
@@ -199,13 +206,6 @@ class OwnCounts:
             return [] if call.func.attr in STEPS else found
         methods = [m for cls in classes if cls is not None for m in self.script.all_methods(cls)]
         return [one for one in found if one in methods]
-
-    @cached_property
-    def _given_to_schedules(self) -> set[Function]:
-        """What computes a rate for a schedule, `LambdaLR(optimizer, rate)`, which may count the steps of all."""
-        calls = (c for c in self.script.calls if "lr_scheduler" in self.script.dotted(c.func))
-        given = (one for c in calls for one in (*c.args, *(k.value for k in c.keywords)))
-        return {f for one in given if isinstance(one, ast.Name) for f in self.script.functions(one.id)}
 
     def _given(self, function: Function) -> Iterator[str]:
         """The parameters that all calls give a counter for."""
@@ -240,6 +240,13 @@ def _counted(node: ast.AST) -> str:
         text = written(node.targets[0])
         return text if ast.unparse(node.value) == f"{text} + 1" else ""
     return ""
+
+
+def rates_of(script: Script) -> set[Function]:
+    """What computes a rate for a schedule, `LambdaLR(optimizer, rate)`, which may count the steps of all."""
+    calls = (c for c in script.calls if "lr_scheduler" in script.dotted(c.func))
+    given = (one for c in calls for one in (*c.args, *(k.value for k in c.keywords)))
+    return {f for one in given if isinstance(one, ast.Name) for f in script.functions(one.id)}
 
 
 def calls_of(script: Script, function: Function) -> list[ast.Call]:

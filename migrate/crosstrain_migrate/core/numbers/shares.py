@@ -21,7 +21,7 @@ from crosstrain_migrate.core.reading.script import Script
 from crosstrain_migrate.syntax.nodes import last_name, place_of, written
 from crosstrain_migrate.syntax.walks import stores_in, walk, walk_all
 
-from .own_counts import OwnCounts, loops_of
+from .own_counts import OwnCounts, loops_of, rates_of
 from .whole_counts import ROUNDS
 from .wholes import Wholes, is_of_self
 
@@ -38,7 +38,8 @@ def plan_shares(plan: Plan, roles: Roles, accelerators: Accelerators, phases: Co
     script, trained = plan.script, loops_of(plan.script, roles)
     trained = {loop: data for loop, data in trained.items() if loop not in phases}
     moved = [one.call for one in roles.schedulers if _is_prepared(plan, one.frame, one.text)]
-    loops = {loop: OwnCounts(script, loop, data, trained, moved) for loop, data in trained.items()}
+    rates = rates_of(script)
+    loops = {loop: OwnCounts(script, loop, data, trained, moved, rates) for loop, data in trained.items()}
     bound = {written(one) for loop in trained for one in stores_in(loop)} - {"self"}
     here = [(one.frame, written(one.node)) for one in roles.data if plan.is_replaced(one.node)]
     in_place = {(home, text) for frame, text in here for home in script.homes(frame, text)}
@@ -85,9 +86,8 @@ class Shares:
         self.found: dict[ast.expr, None] = {}
         self._seconds: set[ast.stmt] = set()  # what has a second number behind it
         self._own: set[ast.AST] = set()  # reads of what is divided where it is bound
-        self.within: set[ast.AST] = (
-            set()
-        )  # the loops, and what they call: there nothing but counts asks for such a number
+        # the loops, and what they call: there nothing but counts asks for such a number
+        self.within: set[ast.AST] = set()
         self._harmless: set[ast.expr] = set()  # reads that go with either number
 
     def of(self, values: Iterable[ast.expr]) -> None:
